@@ -1,0 +1,1 @@
+"""From label files and images to tables, tiles and the tensors of a data set."""

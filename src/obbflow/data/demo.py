@@ -1,0 +1,243 @@
+"""Demo scenes: seeded, aerial-like images with exact rotated labels, written in DOTA layout."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from PIL import Image
+
+from obbflow.data.demo_drawing import Canvas
+from obbflow.data.demo_ground import (
+    draw_land,
+    lay_out_water,
+    pour_water,
+    take_photo,
+    value_noise,
+)
+from obbflow.data.demo_plan import ScenePlan
+from obbflow.data.demo_sites import (
+    build_apron,
+    build_car_park,
+    build_harbour,
+    build_lorry_park,
+    build_road,
+    build_tank_farm,
+    build_village,
+    plant_trees,
+    sail_ships,
+)
+from obbflow.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+DEMO_TRAIN_SIZES = (
+    (1600, 1200), (1200, 1200), (1024, 1024), (2000, 900), (1200, 900), (900, 1200),
+    (1024, 800), (1000, 1000), (800, 800), (640, 800),
+)  # fmt: skip
+DEMO_VAL_SIZES = ((1200, 1000), (1024, 1024), (1000, 900), (800, 1000))
+SMOKE_TRAIN_SIZES = ((448, 400), (400, 448))
+SMOKE_VAL_SIZES = ((448, 400),)
+
+MIN_SIDE = 300
+"""A smaller scene has no room for an apron, px."""
+
+DRAWING_VERSION = 1
+"""To be raised when the drawings change, so that scenes on disk are drawn again."""
+
+SPLITS = ("train", "val")
+CORNER_COLUMNS = ("x1", "y1", "x2", "y2", "x3", "y3", "x4", "y4")
+
+
+def draw_scene(
+    rng: np.random.Generator, width: int, height: int
+) -> tuple[NDArray[np.uint8], pd.DataFrame]:
+    """Return a scene and the labels of its objects.
+
+    Labels are exact: a box is the smallest rectangle around the drawn shape in the object's own
+    frame (round tanks: level squares). Objects do not overlap. At a scene's border an object is
+    drawn only if about 0.75 of its box or more is inside; its label then reaches beyond the image.
+
+    Args:
+        rng: Source of every random number; the same state gives the same scene.
+        width: W, px, at least 300.
+        height: H, px, at least 300.
+
+    Returns:
+        The image (H, W, 3), and a table with a row an object: class_name, x1, y1 .. x4, y4 (px,
+        two decimals, clockwise on the screen from the left corner of the front), difficult (bool).
+
+    Raises:
+        ValueError: If a side is shorter than 300 px.
+    """
+    if min(width, height) < MIN_SIDE:
+        raise ValueError(f"a scene's sides must be at least {MIN_SIDE} px, got {width} x {height}")
+    water = lay_out_water(rng, height, width)
+    ground = pour_water(rng, draw_land(rng, height, width), water)
+    sun = rng.uniform(0, 2 * np.pi)
+    plan = ScenePlan(
+        Canvas(ground.clip(0, 255).astype(np.uint8)),
+        water.depth > 2,
+        7 * value_noise(rng, height, width, 50, 5),
+        (float(np.cos(sun)), float(np.sin(sun))),
+    )
+    megapixels = width * height / 1e6
+
+    for _ in range(_count(3.0, megapixels)):
+        build_road(rng, plan)
+    for _ in range(_count(4.0, megapixels)):
+        build_harbour(rng, plan, water)
+    sail_ships(rng, plan, water, _count(16.0, megapixels))
+    for build, sites in (
+        (build_apron, 3.0),
+        (build_tank_farm, 3.0),
+        (build_lorry_park, 2.0),
+        (build_car_park, 6.0),
+        (build_village, 8.0),
+    ):
+        for _ in range(_count(sites, megapixels)):
+            build(rng, plan)
+    plant_trees(rng, plan, 40.0)
+    return take_photo(rng, plan.canvas.pixels()), _table_of(plan)
+
+
+def write_demo_scenes(
+    root: Path,
+    *,
+    seed: int,
+    train_sizes: Sequence[tuple[int, int]],
+    val_sizes: Sequence[tuple[int, int]],
+) -> None:
+    """Write the demo scenes in DOTA layout, unless they are there already.
+
+    Writes ``root/SPLIT/images/demo_SPLIT_NNN.png`` and ``root/SPLIT/labelTxt/demo_SPLIT_NNN.txt``.
+    A scene depends on the seed, its split, its number and its size only. What is there is kept if
+    ``root/demo.json`` says that it was drawn with the same settings; that file is written last,
+    so an interrupted call is made good by the next one. Scenes of other settings are replaced.
+
+    Args:
+        root: Folder of the data set, made when missing.
+        seed: 0 or more.
+        train_sizes: (width, height) of each training scene, px.
+        val_sizes: The same for the validation scenes.
+
+    Raises:
+        DataError: If ``root`` holds images or labels that are not demo scenes.
+    """
+    started = time.perf_counter()
+    sizes = dict(zip(SPLITS, (train_sizes, val_sizes), strict=True))
+    settings = {
+        "drawing_version": DRAWING_VERSION,
+        "seed": seed,
+        "sizes": {split: [list(size) for size in sizes[split]] for split in SPLITS},
+    }
+    record = root / "demo.json"
+    wanted = {
+        (split, index): _scene_files(root, split, index)
+        for split in SPLITS
+        for index in range(len(sizes[split]))
+    }
+    stale = _find_stale(root, {path for files in wanted.values() for path in files})
+    is_current = _read_settings(record) == settings
+    if not is_current:
+        record.unlink(missing_ok=True)
+    for path in stale:
+        path.unlink()
+
+    drawn = n_objects = 0
+    for (split, index), (image_path, label_path) in wanted.items():
+        if is_current and image_path.is_file() and label_path.is_file():
+            continue
+        rng = np.random.default_rng([seed, SPLITS.index(split), index])
+        image, objects = draw_scene(rng, *sizes[split][index])
+        _write_scene(image_path, label_path, image, objects)
+        drawn += 1
+        n_objects += len(objects)
+    _write_bytes(record, (json.dumps(settings, indent=2) + "\n").encode())
+    if drawn:
+        seconds = time.perf_counter() - started
+        logger.info(
+            "Drew %d demo scenes with %s objects in %.1f s", drawn, f"{n_objects:,}", seconds
+        )
+
+
+def _count(per_megapixel: float, megapixels: float) -> int:
+    """Return how many of a thing a scene gets, at least one."""
+    return max(1, round(per_megapixel * megapixels))
+
+
+def _table_of(plan: ScenePlan) -> pd.DataFrame:
+    """Return the labelled objects of a plan, one row each."""
+    objects = [placed for placed in plan.placed if placed.class_name]
+    corners = np.array([placed.corners.ravel() for placed in objects]).reshape(-1, 8)
+    table = pd.DataFrame(corners.round(2), columns=list(CORNER_COLUMNS))
+    table.insert(0, "class_name", [placed.class_name for placed in objects])
+    table["difficult"] = [placed.difficult for placed in objects]
+    return table
+
+
+def _scene_files(root: Path, split: str, index: int) -> tuple[Path, Path]:
+    """Return the image and label file of a scene."""
+    name = f"demo_{split}_{index:03d}"
+    return root / split / "images" / f"{name}.png", root / split / "labelTxt" / f"{name}.txt"
+
+
+def _find_stale(root: Path, wanted: set[Path]) -> list[Path]:
+    """Return demo files that are no longer wanted; refuse a folder with anybody else's files."""
+    found = [
+        path
+        for split in SPLITS
+        for folder in ("images", "labelTxt")
+        for path in sorted((root / split / folder).glob("*"))
+        if path not in wanted
+    ]
+    foreign = [path for path in found if not path.name.startswith("demo_")]
+    if foreign:
+        raise DataError(
+            f"{foreign[0]}: the folder for the demo scenes holds {len(foreign)} other file(s); "
+            "set dataset.data_root to a new or empty folder, or dataset.format to the format of "
+            "these files (dota, airbus)"
+        )
+    return found
+
+
+def _read_settings(record: Path) -> Any:
+    """Return what the scenes on disk were drawn with, None when that is not known."""
+    if not record.is_file():
+        return None
+    try:
+        return json.loads(record.read_text(encoding="utf-8"))
+    except ValueError:
+        logger.warning("%s is not readable JSON: drawing the demo scenes again", record)
+        return None
+
+
+def _write_scene(
+    image_path: Path, label_path: Path, image: NDArray[np.uint8], objects: pd.DataFrame
+) -> None:
+    """Write a scene's label, then its image, each complete or not at all."""
+    lines = ["imagesource:obbflow demo", "gsd:0.5"]
+    for row in objects.itertuples(index=False):
+        corners = " ".join(f"{getattr(row, column):.2f}" for column in CORNER_COLUMNS)
+        lines.append(f"{corners} {row.class_name} {int(row.difficult)}")
+    _write_bytes(label_path, ("\n".join(lines) + "\n").encode())
+    partial = image_path.with_name(f"{image_path.name}.partial")
+    image_path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(image).save(partial, format="PNG", compress_level=3)
+    os.replace(partial, image_path)
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    """Write a file under another name first, so that nobody sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_bytes(content)
+    os.replace(partial, path)

@@ -1,0 +1,197 @@
+"""Conversions between rotated boxes, corner quadrilaterals and level boxes.
+
+Shapes: N boxes; rbox (cx, cy, w, h, angle), qbox (x1, y1, ..., x4, y4), hbox (x1, y1, x2, y2).
+Lengths are px, angles radians; x to the right, y down, so a positive angle turns the w axis
+clockwise on the screen. le90: w >= h, angle in [-pi/2, pi/2), for a square in [-pi/4, pi/4).
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+_LAYOUTS = {
+    4: "(N, 4) as (x1, y1, x2, y2)",
+    5: "(N, 5) as (cx, cy, w, h, angle)",
+    8: "(N, 8) as (x1, y1, ..., x4, y4)",
+}
+_FIRST_CORNER = [0, 0, 0, 1, 1, 2]  # the six pairs of four corners
+_SECOND_CORNER = [1, 2, 3, 2, 3, 3]
+_SQUARE_ROUNDING = 8.0  # in units of the last place of the largest corner coordinate
+
+
+def check_boxes(boxes: Tensor, columns: int, name: str) -> None:
+    """Raise unless ``boxes`` is a floating-point (N, columns) tensor.
+
+    Args:
+        boxes: The tensor to check; N may be 0.
+        columns: 4 for hboxes, 5 for rboxes, 8 for qboxes.
+        name: The argument's name for the message.
+
+    Raises:
+        ValueError: If the shape is another one.
+        TypeError: If the values are not floating-point.
+    """
+    if boxes.ndim != 2 or boxes.shape[1] != columns:
+        raise ValueError(f"{name} must be {_LAYOUTS[columns]}, got {tuple(boxes.shape)}")
+    if not boxes.is_floating_point():
+        raise TypeError(f"{name} must be floating-point, got {boxes.dtype}")
+
+
+def normalize_le90(rboxes: Tensor) -> Tensor:
+    """Return the same rectangles in le90 form: w >= h and angle in [-pi/2, pi/2).
+
+    Sides are swapped where h > w. A square has four descriptions; the one with its angle in
+    [-pi/4, pi/4) is returned. Boxes already in le90 come back bit by bit.
+
+    Args:
+        rboxes: (N, 5) float, (cx, cy, w, h, angle) in px and radians, any angle; N may be 0.
+
+    Returns:
+        (N, 5), in the order given.
+
+    Raises:
+        ValueError: If ``rboxes`` is not (N, 5).
+
+    Example:
+        >>> normalize_le90(torch.tensor([[4.0, 3.0, 2.0, 6.0, 0.5]])).tolist()
+        [[4.0, 3.0, 6.0, 2.0, -1.0707963705062866]]
+    """
+    check_boxes(rboxes, 5, "rboxes")
+    cx, cy, w, h, angle = rboxes.unbind(dim=1)
+    turned = angle.double() + (h > w) * (math.pi / 2)
+    period = torch.full_like(turned, math.pi).masked_fill(w == h, math.pi / 2)
+    wrapped = (turned - period * torch.floor(turned / period + 0.5)).to(angle.dtype)
+    # The limits are compared in the dtype of the boxes, whose pi/2 is not the one of float64.
+    turned, limit = turned.to(angle.dtype), (period / 2).to(angle.dtype)
+    wrapped = torch.where((turned >= -limit) & (turned < limit), turned, wrapped)
+    wrapped = torch.where((wrapped >= limit) | (wrapped < -limit), -limit, wrapped)
+    return torch.stack([cx, cy, torch.maximum(w, h), torch.minimum(w, h), wrapped], dim=1)
+
+
+def rbox_to_qbox(rboxes: Tensor) -> Tensor:
+    """Return the four corners of rotated boxes.
+
+    The w axis points along (cos angle, sin angle); with x to the right and y down, a positive
+    angle turns it clockwise on the screen.
+
+    Args:
+        rboxes: (N, 5) float, (cx, cy, w, h, angle) in px and radians; N may be 0.
+
+    Returns:
+        (N, 8), px: x1, y1, ..., x4, y4, clockwise on the screen from the corner that is top-left
+        when angle is 0.
+
+    Raises:
+        ValueError: If ``rboxes`` is not (N, 5).
+
+    Example:
+        >>> rbox_to_qbox(torch.tensor([[4.0, 3.0, 4.0, 2.0, 0.0]])).tolist()
+        [[2.0, 2.0, 6.0, 2.0, 6.0, 4.0, 2.0, 4.0]]
+    """
+    check_boxes(rboxes, 5, "rboxes")
+    centre, w, h, angle = rboxes.split([2, 1, 1, 1], dim=1)
+    cos, sin = angle.cos(), angle.sin()
+    half_w = torch.cat([cos, sin], dim=1) * w / 2  # (N, 2), centre to middle of the right edge
+    half_h = torch.cat([-sin, cos], dim=1) * h / 2  # (N, 2), centre to middle of the bottom edge
+    left, right = centre - half_w, centre + half_w
+    return torch.cat([left - half_h, right - half_h, right + half_h, left + half_h], dim=1)
+
+
+def qbox_to_rbox(qboxes: Tensor) -> Tensor:
+    """Return the rectangle of least area around each quadrilateral, in le90.
+
+    A rectangle of least area has a side along an edge of the convex hull, and every hull edge
+    joins two of the four corners: the smallest of the six rectangles along the six pairs of
+    corners is the answer. Computed in float64 relative to the first corner. A quadrilateral
+    that has shrunk to a line gives h = 0, one that has shrunk to a point w = h = angle = 0.
+    Sides that differ by no more than the rounding of the corners make a square.
+
+    Args:
+        qboxes: (N, 8) float, x1, y1, ..., x4, y4 in px, corners in any order; N may be 0.
+
+    Returns:
+        (N, 5), (cx, cy, w, h, angle), in the dtype of ``qboxes``.
+
+    Raises:
+        ValueError: If ``qboxes`` is not (N, 8).
+
+    Source:
+        Freeman and Shapira, "Determining the minimum-area encasing rectangle for an arbitrary
+        closed curve", 1975: the side along a hull edge.
+
+    Example:
+        >>> qbox_to_rbox(torch.tensor([[6.0, 4.0, 2.0, 4.0, 2.0, 2.0, 6.0, 2.0]])).tolist()
+        [[4.0, 3.0, 4.0, 2.0, 0.0]]
+    """
+    check_boxes(qboxes, 8, "qboxes")
+    origin = qboxes[:, :2].double()
+    corners = qboxes.double().reshape(-1, 4, 2) - origin[:, None]  # (N, 4, 2)
+    pairs = corners[:, _SECOND_CORNER] - corners[:, _FIRST_CORNER]  # (N, 6, 2)
+    lengths = torch.linalg.vector_norm(pairs, dim=2, keepdim=True)
+    level = torch.tensor([1.0, 0.0], dtype=pairs.dtype, device=pairs.device)
+    w_axes = torch.where(lengths > 0, pairs / lengths, level)  # (N, 6, 2), unit vectors
+    h_axes = torch.stack([-w_axes[..., 1], w_axes[..., 0]], dim=2)
+
+    along_w = w_axes @ corners.mT  # (N, 6, 4), the corners in the frame of each direction
+    along_h = h_axes @ corners.mT
+    w_ends = torch.stack([along_w.amin(dim=2), along_w.amax(dim=2)], dim=2)
+    h_ends = torch.stack([along_h.amin(dim=2), along_h.amax(dim=2)], dim=2)
+    areas = (w_ends[..., 1] - w_ends[..., 0]) * (h_ends[..., 1] - h_ends[..., 0])
+    rows = torch.arange(len(qboxes), device=qboxes.device)
+    best = areas.argmin(dim=1)
+    w_axis, h_axis, w_ends, h_ends = (x[rows, best] for x in (w_axes, h_axes, w_ends, h_ends))
+
+    centre = origin + w_axis * w_ends.mean(dim=1, keepdim=True)
+    centre = centre + h_axis * h_ends.mean(dim=1, keepdim=True)
+    sides = torch.stack([w_ends[:, 1] - w_ends[:, 0], h_ends[:, 1] - h_ends[:, 0]], dim=1)
+    rounding = _SQUARE_ROUNDING * torch.finfo(qboxes.dtype).eps * qboxes.abs().amax(dim=1).double()
+    is_square = (sides[:, 0] - sides[:, 1]).abs() <= rounding
+    sides = torch.where(is_square[:, None], sides.mean(dim=1, keepdim=True), sides)
+    angle = torch.atan2(w_axis[:, 1:], w_axis[:, :1])
+    return normalize_le90(torch.cat([centre, sides, angle], dim=1).to(qboxes.dtype))
+
+
+def rbox_to_hbox(rboxes: Tensor) -> Tensor:
+    """Return the smallest level box around each rotated box.
+
+    Args:
+        rboxes: (N, 5) float, (cx, cy, w, h, angle) in px and radians; N may be 0.
+
+    Returns:
+        (N, 4), px: x1, y1, x2, y2 with x1 <= x2 and y1 <= y2.
+
+    Raises:
+        ValueError: If ``rboxes`` is not (N, 5).
+
+    Example:
+        >>> rbox_to_hbox(torch.tensor([[4.0, 3.0, 4.0, 2.0, 0.0]])).tolist()
+        [[2.0, 2.0, 6.0, 4.0]]
+    """
+    check_boxes(rboxes, 5, "rboxes")
+    centre, w, h, angle = rboxes.split([2, 1, 1, 1], dim=1)
+    cos, sin = angle.cos().abs(), angle.sin().abs()
+    half = torch.cat([w * cos + h * sin, w * sin + h * cos], dim=1) / 2
+    return torch.cat([centre - half, centre + half], dim=1)
+
+
+def hbox_to_rbox(hboxes: Tensor) -> Tensor:
+    """Return level boxes as rotated boxes in le90; a tall one gets angle -pi/2.
+
+    Args:
+        hboxes: (N, 4) float, x1, y1, x2, y2 in px; N may be 0.
+
+    Returns:
+        (N, 5), (cx, cy, w, h, angle).
+
+    Raises:
+        ValueError: If ``hboxes`` is not (N, 4).
+
+    Example:
+        >>> hbox_to_rbox(torch.tensor([[2.0, 2.0, 6.0, 4.0]])).tolist()
+        [[4.0, 3.0, 4.0, 2.0, 0.0]]
+    """
+    check_boxes(hboxes, 4, "hboxes")
+    start, end = hboxes.split([2, 2], dim=1)
+    angle = torch.zeros_like(hboxes[:, :1])
+    return normalize_le90(torch.cat([(start + end) / 2, end - start, angle], dim=1))

@@ -1,0 +1,158 @@
+"""Columns, types and meaning of every table in the catalog, and the check that they hold."""
+
+from typing import ClassVar
+
+import pandas as pd
+
+# Column -> pandas dtype. "string" columns are stored as UTF-8; floats are px or radians.
+IMAGES = {
+    "image_id": "string",  # path below data_root without images/ and ending: "train/P0001"
+    "path": "string",  # absolute
+    "split": "string",  # train or val
+    "width": "int64",  # px, as shown (EXIF orientation applied)
+    "height": "int64",
+    "bands": "int64",
+    "dtype": "string",  # of one sample, as numpy names it
+    "sha256": "string",  # of the file's bytes
+    "gsd": "float64",  # metres a px, NaN when not known
+}
+CORNERS = {f"{axis}{corner}": "float64" for corner in range(1, 5) for axis in "xy"}
+ANNOTATIONS = {
+    "image_id": "string",
+    "object_id": "int64",  # unique in the table
+    "class_name": "string",  # after map_labels
+    **CORNERS,  # px, as written in the label, in cyclic order
+    "difficult": "bool",
+    "ignore": "bool",  # an ignore region, no object
+    "source_file": "string",
+    "source_line": "int64",  # from 1, header lines included
+}
+DATA_ISSUES = {
+    "file": "string",
+    "line": "Int64",  # missing when the whole file is meant
+    "image_id": "string",
+    "severity": "string",  # error, warning or info
+    "kind": "string",
+    "message": "string",
+    "action": "string",  # dropped, repaired, kept, ...
+}
+TILE_INDEX = {
+    "tile_id": "string",
+    "image_id": "string",
+    "split": "string",
+    "x": "int64",  # of the tile's top left corner in its image, px
+    "y": "int64",
+    "width": "int64",  # of the part that shows the image; the rest is padding
+    "height": "int64",
+    "path": "string",  # absolute
+    "n_objects": "int64",  # ignore regions not counted
+}
+RBOX = dict.fromkeys(("cx", "cy", "w", "h", "angle"), "float64")
+TILE_ANNOTATIONS = {
+    "tile_id": "string",
+    "class_name": "string",
+    **RBOX,  # px in the tile, le90
+    "difficult": "bool",
+    "ignore": "bool",
+    "iof": "float64",  # share of the object's area inside the tile
+}
+CLASS_WEIGHTS = {
+    "class_name": "string",
+    "class_id": "int64",
+    "count": "int64",
+    "share": "float64",
+    "raw": "float64",
+    "normalised": "float64",
+    "clipped": "float64",
+    "override": "float64",  # NaN when there is none
+    "weight": "float64",
+}
+DETECTIONS = {
+    "image_id": "string",  # image_id or tile_id of what was looked at
+    "class_name": "string",
+    "score": "float64",
+    **RBOX,
+}
+GROUND_TRUTH = {"image_id": "string", "class_name": "string", **RBOX, "difficult": "bool"}
+CLASS_METRICS = {
+    "class_name": "string",
+    "n_gt": "int64",
+    "n_det": "int64",
+    "recall": "float64",  # NaN: not computable
+    "precision": "float64",
+    "f1": "float64",
+    "ap50": "float64",
+    "ap75": "float64",
+    "ap50_95": "float64",
+}
+
+
+def make_table(rows: object, columns: dict[str, str]) -> pd.DataFrame:
+    """Return ``rows`` (anything DataFrame takes) with exactly ``columns``, in order and type."""
+    frame = pd.DataFrame(rows, columns=list(columns))
+    return frame.astype(columns)
+
+
+def check_table(table: pd.DataFrame, columns: dict[str, str], name: str) -> pd.DataFrame:
+    """Return ``table`` if it has every one of ``columns`` in its type.
+
+    Raises:
+        ValueError: Naming the missing columns, or the columns of another type.
+    """
+    missing = [column for column in columns if column not in table.columns]
+    if missing:
+        raise ValueError(f"table {name} lacks the columns {', '.join(missing)}")
+    wrong = [
+        f"{column} is {table[column].dtype}, not {dtype}"
+        for column, dtype in columns.items()
+        if not _same_type(table[column].dtype, dtype)
+    ]
+    if wrong:
+        raise ValueError(f"table {name}: {'; '.join(wrong)}")
+    return table
+
+
+def _same_type(actual: object, expected: str) -> bool:
+    if expected == "string":
+        return pd.api.types.is_string_dtype(actual)
+    return pd.api.types.pandas_dtype(expected) == actual
+
+
+class TableValidator:
+    """Base of the catalog's validators: one subclass a schema, run on load and save."""
+
+    columns: ClassVar[dict[str, str]]
+
+    def validate(self, data: pd.DataFrame) -> pd.DataFrame:
+        """Return ``data``; raise ``ValueError`` when it does not fit the schema."""
+        return check_table(data, self.columns, type(self).__name__.removesuffix("Validator"))
+
+
+class ImagesValidator(TableValidator):
+    """Checks ``images``."""
+
+    columns = IMAGES
+
+
+class AnnotationsValidator(TableValidator):
+    """Checks ``annotations``."""
+
+    columns = ANNOTATIONS
+
+
+class TileIndexValidator(TableValidator):
+    """Checks ``tile_index``."""
+
+    columns = TILE_INDEX
+
+
+class TileAnnotationsValidator(TableValidator):
+    """Checks ``tile_annotations``."""
+
+    columns = TILE_ANNOTATIONS
+
+
+class DetectionsValidator(TableValidator):
+    """Checks ``detections``."""
+
+    columns = DETECTIONS
