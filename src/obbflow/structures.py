@@ -9,14 +9,18 @@ from torch import Tensor, device
 class Target(TypedDict):
     """Ground truth of one image.
 
-    ``rboxes`` (n, 5) px and radians, le90; ``labels`` (n,) int64, 1..C. ``rboxes_ignore`` (m, 5) and
-    ``labels_ignore`` (m,) are regions that count neither as object nor as background.
+    ``rboxes`` (n, 5) px and radians, le90, in the image as the model sees it; ``labels`` (n,)
+    int64, 1..C. ``rboxes_ignore`` (m, 5) and ``labels_ignore`` (m,) are regions that count neither
+    as object nor as background. ``scale`` (2,) is (x, y) px of this image per px of the tile:
+    detections divided by it are in the tile's own pixels. ``index`` () int64 is the sample's row.
     """
 
     rboxes: Tensor
     labels: Tensor
     rboxes_ignore: NotRequired[Tensor]
     labels_ignore: NotRequired[Tensor]
+    scale: NotRequired[Tensor]
+    index: NotRequired[Tensor]
 
 
 class Detections(TypedDict):

@@ -55,6 +55,7 @@ TILE_ANNOTATIONS = {
     "difficult": "bool",
     "ignore": "bool",
     "iof": "float64",  # share of the object's area inside the tile
+    "object_id": "int64",  # of annotations: overlapping tiles hold the same object
 }
 CLASS_WEIGHTS = {
     "class_name": "string",
