@@ -1,7 +1,7 @@
 """What travels between a data set, a model and the evaluation: typed dictionaries of tensors."""
 
 from collections.abc import Sequence
-from typing import NotRequired, TypedDict
+from typing import NotRequired, TypedDict, cast
 
 from torch import Tensor, device
 
@@ -43,7 +43,13 @@ def move_to(
 ) -> tuple[list[Tensor], list[Target]]:
     """Return a batch on device ``where``; copies from pinned memory do not block."""
     moved = [
-        Target(**{name: value.to(where, non_blocking=True) for name, value in target.items()})
+        cast(
+            "Target",
+            {
+                name: cast("Tensor", value).to(where, non_blocking=True)
+                for name, value in target.items()
+            },
+        )
         for target in targets
     ]
     return [image.to(where, non_blocking=True) for image in images], moved

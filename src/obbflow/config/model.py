@@ -25,7 +25,7 @@ class ModelSection(Section):
         5, ge=0, le=5, description="stages that learn, from the last; 5: stem included"
     )
     freeze_batch_norm: bool = Field(
-        True, description="batch norm keeps its stored statistics and weights, as in fine-tuning"
+        True, description="batch norm normalises by its stored statistics, as in fine-tuning"
     )
 
     # Feature pyramid
@@ -48,6 +48,9 @@ class ModelSection(Section):
     rpn_negative_iou_threshold: float = Field(0.3, gt=0, le=1)
     rpn_min_pos_iou: float = Field(0.3, ge=0, le=1)
     rpn_match_low_quality: bool = True
+    rpn_allowed_border: float | None = Field(
+        0.0, description="px an anchor may cross the image's border and still learn; null: any"
+    )
 
     # Region head
     roi_output_size: int = Field(7, ge=2)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,26 +15,21 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from obbflow.data.demo_drawing import Canvas
-from obbflow.data.demo_ground import (
-    draw_land,
-    lay_out_water,
-    pour_water,
-    take_photo,
-    value_noise,
-)
+from obbflow.data.demo_ground import draw_land, lay_out_water, pour_water, take_photo, value_noise
+from obbflow.data.demo_harbour import build_harbour, sail_ships
 from obbflow.data.demo_plan import ScenePlan
+from obbflow.data.demo_roads import build_road, fill_road
 from obbflow.data.demo_sites import (
     build_apron,
     build_car_park,
-    build_harbour,
+    build_heliport,
     build_lorry_park,
-    build_road,
     build_tank_farm,
     build_village,
     plant_trees,
-    sail_ships,
 )
-from obbflow.errors import DataError
+from obbflow.errors import ConfigError, DataError
+from obbflow.tables import CORNERS
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +48,6 @@ DRAWING_VERSION = 1
 """To be raised when the drawings change, so that scenes on disk are drawn again."""
 
 SPLITS = ("train", "val")
-CORNER_COLUMNS = ("x1", "y1", "x2", "y2", "x3", "y3", "x4", "y4")
 
 
 def draw_scene(
@@ -81,31 +74,31 @@ def draw_scene(
     if min(width, height) < MIN_SIDE:
         raise ValueError(f"a scene's sides must be at least {MIN_SIDE} px, got {width} x {height}")
     water = lay_out_water(rng, height, width)
-    ground = pour_water(rng, draw_land(rng, height, width), water)
+    ground = pour_water(rng, draw_land(rng, height, width), water).clip(0, 255)
     sun = rng.uniform(0, 2 * np.pi)
     plan = ScenePlan(
-        Canvas(ground.clip(0, 255).astype(np.uint8)),
+        Canvas(np.moveaxis(ground, 0, -1).astype(np.uint8)),
         water.depth > 2,
         7 * value_noise(rng, height, width, 50, 5),
         (float(np.cos(sun)), float(np.sin(sun))),
     )
     megapixels = width * height / 1e6
 
-    for _ in range(_count(3.0, megapixels)):
-        build_road(rng, plan)
-    for _ in range(_count(4.0, megapixels)):
-        build_harbour(rng, plan, water)
-    sail_ships(rng, plan, water, _count(16.0, megapixels))
+    roads = [build_road(rng, plan) for _ in range(_count(3.0, megapixels))]
+    for road in roads:
+        fill_road(rng, plan, road)
+    _build_some(partial(build_harbour, water), rng, plan, _count(4.0, megapixels))
+    sail_ships(rng, plan, water, _count(20.0, megapixels))
     for build, sites in (
-        (build_apron, 3.0),
-        (build_tank_farm, 3.0),
-        (build_lorry_park, 2.0),
+        (build_apron, 2.6),
+        (build_heliport, 2.2),
+        (build_tank_farm, 3.5),
+        (build_lorry_park, 2.5),
         (build_car_park, 6.0),
-        (build_village, 8.0),
+        (build_village, 6.0),
     ):
-        for _ in range(_count(sites, megapixels)):
-            build(rng, plan)
-    plant_trees(rng, plan, 40.0)
+        _build_some(build, rng, plan, _count(sites, megapixels))
+    plant_trees(rng, plan, 32.0)
     return take_photo(rng, plan.canvas.pixels()), _table_of(plan)
 
 
@@ -130,10 +123,20 @@ def write_demo_scenes(
         val_sizes: The same for the validation scenes.
 
     Raises:
+        ConfigError: If a size is below 300 px.
         DataError: If ``root`` holds images or labels that are not demo scenes.
     """
     started = time.perf_counter()
     sizes = dict(zip(SPLITS, (train_sizes, val_sizes), strict=True))
+    small = [
+        f"demo.{split}_sizes: {list(size)} is too small for a scene, sides must be at least "
+        f"{MIN_SIDE} px"
+        for split in SPLITS
+        for size in sizes[split]
+        if min(size) < MIN_SIDE
+    ]
+    if small:
+        raise ConfigError("\n".join(small))
     settings = {
         "drawing_version": DRAWING_VERSION,
         "seed": seed,
@@ -174,11 +177,24 @@ def _count(per_megapixel: float, megapixels: float) -> int:
     return max(1, round(per_megapixel * megapixels))
 
 
+def _build_some(
+    build: Callable[[np.random.Generator, ScenePlan], bool],
+    rng: np.random.Generator,
+    plan: ScenePlan,
+    count: int,
+) -> None:
+    """Build a place ``count`` times, if needed with a few more attempts of other sizes."""
+    for _ in range(count + 4):
+        if count == 0:
+            return
+        count -= build(rng, plan)
+
+
 def _table_of(plan: ScenePlan) -> pd.DataFrame:
     """Return the labelled objects of a plan, one row each."""
     objects = [placed for placed in plan.placed if placed.class_name]
     corners = np.array([placed.corners.ravel() for placed in objects]).reshape(-1, 8)
-    table = pd.DataFrame(corners.round(2), columns=list(CORNER_COLUMNS))
+    table = pd.DataFrame(corners.round(2), columns=list(CORNERS))
     table.insert(0, "class_name", [placed.class_name for placed in objects])
     table["difficult"] = [placed.difficult for placed in objects]
     return table
@@ -202,22 +218,22 @@ def _find_stale(root: Path, wanted: set[Path]) -> list[Path]:
     foreign = [path for path in found if not path.name.startswith("demo_")]
     if foreign:
         raise DataError(
-            f"{foreign[0]}: the folder for the demo scenes holds {len(foreign)} other file(s); "
-            "set dataset.data_root to a new or empty folder, or dataset.format to the format of "
-            "these files (dota, airbus)"
+            f"{foreign[0]}: {len(foreign)} file(s) in the folder of the demo scenes are not demo "
+            "scenes; move them elsewhere, and name their folder in dataset.data_root to use them"
         )
     return found
 
 
-def _read_settings(record: Path) -> Any:
+def _read_settings(record: Path) -> object:
     """Return what the scenes on disk were drawn with, None when that is not known."""
     if not record.is_file():
         return None
     try:
-        return json.loads(record.read_text(encoding="utf-8"))
+        settings: object = json.loads(record.read_text(encoding="utf-8"))
     except ValueError:
         logger.warning("%s is not readable JSON: drawing the demo scenes again", record)
         return None
+    return settings
 
 
 def _write_scene(
@@ -225,19 +241,21 @@ def _write_scene(
 ) -> None:
     """Write a scene's label, then its image, each complete or not at all."""
     lines = ["imagesource:obbflow demo", "gsd:0.5"]
-    for row in objects.itertuples(index=False):
-        corners = " ".join(f"{getattr(row, column):.2f}" for column in CORNER_COLUMNS)
-        lines.append(f"{corners} {row.class_name} {int(row.difficult)}")
+    for corners, class_name, difficult in zip(
+        objects[list(CORNERS)].to_numpy(), objects["class_name"], objects["difficult"], strict=True
+    ):
+        numbers = " ".join(f"{number:.2f}" for number in corners)
+        lines.append(f"{numbers} {class_name} {int(difficult)}")
     _write_bytes(label_path, ("\n".join(lines) + "\n").encode())
-    partial = image_path.with_name(f"{image_path.name}.partial")
+    unfinished = image_path.with_name(f"{image_path.name}.partial")
     image_path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(image).save(partial, format="PNG", compress_level=3)
-    os.replace(partial, image_path)
+    Image.fromarray(image).save(unfinished, format="PNG", compress_level=3)
+    unfinished.replace(image_path)
 
 
 def _write_bytes(path: Path, content: bytes) -> None:
     """Write a file under another name first, so that nobody sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)
+    unfinished = path.with_name(f"{path.name}.partial")
+    unfinished.write_bytes(content)
+    unfinished.replace(path)

@@ -30,6 +30,22 @@ class Shape:
     opacity: float = 1.0
 
 
+@dataclass(frozen=True)
+class Sprite:
+    """A thing to be put into a scene.
+
+    Attributes:
+        class_name: The label it gets, "" for clutter that gets none.
+        shapes: In the thing's own frame, painted in order: origin near its middle, +x where it
+            points. The smallest rectangle around all of them is the box of the label.
+        height: How far its shadow reaches, px; 0 for none.
+    """
+
+    class_name: str
+    shapes: tuple[Shape, ...]
+    height: float
+
+
 def polygon(points: Sequence[tuple[float, float]], colour: Colour, opacity: float = 1.0) -> Shape:
     """Return the filled polygon through ``points``."""
     return Shape(np.asarray(points, dtype=np.float64), colour, opacity)
@@ -81,8 +97,9 @@ def lighten(colour: Colour, factor: float) -> Colour:
 
 
 def vary(rng: np.random.Generator, colour: Colour, amount: int) -> Colour:
-    """Return ``colour`` with each channel shifted by at most ``amount``."""
-    shifts = rng.integers(-amount, amount + 1, 3)
+    """Return ``colour`` made up to ``amount`` lighter or darker, each channel a little more."""
+    hue = amount // 3
+    shifts = rng.integers(-amount, amount + 1) + rng.integers(-hue, hue + 1, 3)
     red, green, blue = (
         min(255, max(0, channel + int(shift)))
         for channel, shift in zip(colour, shifts, strict=True)
@@ -179,9 +196,7 @@ class Canvas:
         return (left, top, right, bottom) if left < right and top < bottom else None
 
 
-def _to_patch(
-    points: Points, frame: tuple[int, int, int, int], scale: int
-) -> list[tuple[float, float]]:
-    """Return points on a patch enlarged by ``scale``; Pillow counts from pixel centres."""
-    moved = (points - frame[:2]) * scale - 0.5
-    return [(float(x), float(y)) for x, y in moved]
+def _to_patch(points: Points, frame: tuple[int, int, int, int], scale: int) -> list[float]:
+    """Return x, y, x, y ... on a patch enlarged by ``scale``; Pillow counts from pixel centres."""
+    moved: list[float] = ((points - frame[:2]) * scale - 0.5).ravel().tolist()
+    return moved

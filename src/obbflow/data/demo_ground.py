@@ -12,6 +12,9 @@ from PIL import Image, ImageFilter
 Field = NDArray[np.float32]
 """(H, W): one number a pixel."""
 
+Planes = NDArray[np.float32]
+"""(3, H, W): red, green and blue, 0 .. 255; numpy adds a field to this layout at full speed."""
+
 FIELD_COLOURS = np.array(
     [
         (104, 122, 70), (128, 136, 82), (150, 142, 96), (170, 154, 108), (128, 104, 78),
@@ -19,10 +22,9 @@ FIELD_COLOURS = np.array(
     ],
     dtype=np.float32,
 )  # fmt: skip
-WILD_COLOURS = np.array([(92, 106, 62), (140, 128, 94)], dtype=np.float32)
-DEEP, SHALLOW, SAND = (
-    np.array(colour, dtype=np.float32)
-    for colour in ((38, 66, 84), (62, 98, 104), (188, 174, 138))
+GRASS, DRY_GRASS, DEEP, SHALLOW, SAND = (
+    np.array(colour, dtype=np.float32)[:, None, None]
+    for colour in ((92, 106, 62), (140, 128, 94), (38, 66, 84), (62, 98, 104), (188, 174, 138))
 )
 
 
@@ -59,15 +61,15 @@ def value_noise(
     Source:
         Value noise summed over octaves, after K. Perlin, "An image synthesizer", SIGGRAPH 1985.
     """
-    total = np.zeros((height, width), dtype=np.float32)
-    for octave in range(octaves):
-        size = cell / 2**octave
-        rows, columns = math.ceil(height / size) + 2, math.ceil(width / size) + 2
-        grid = Image.fromarray(rng.standard_normal((rows, columns)).astype(np.float32))
-        window = (0.5, 0.5, 0.5 + width / size, 0.5 + height / size)
-        smooth = grid.resize((width, height), Image.Resampling.BICUBIC, box=window)
-        total += np.asarray(smooth) * np.float32(0.5**octave)
-    return (total - total.mean()) / (total.std() + np.float32(1e-6))
+    grid = _random_grid(rng, math.ceil(height / cell) + 2, math.ceil(width / cell) + 2)
+    for octave in range(1, octaves):
+        rows, columns = grid.shape
+        finer = _random_grid(rng, 2 * rows, 2 * columns)
+        grid = _resize(grid, 2 * rows, 2 * columns) + finer * np.float32(0.5**octave)
+    size = cell / 2 ** (octaves - 1)
+    noise = _resize(grid, height, width, (1, 1, 1 + width / size, 1 + height / size))
+    mean, deviation = noise.mean(), noise.std()
+    return (noise - mean) / (deviation + np.float32(1e-6))
 
 
 def along(height: int, width: int, angle: float) -> Field:
@@ -77,29 +79,39 @@ def along(height: int, width: int, angle: float) -> Field:
     return x[None, :] * np.float32(math.cos(angle)) + y[:, None] * np.float32(math.sin(angle))
 
 
-def draw_land(rng: np.random.Generator, height: int, width: int) -> Field:
-    """Return fields between stretches of wild grass and soil, (H, W, 3) float32 in 0 .. 255."""
+def draw_land(rng: np.random.Generator, height: int, width: int) -> Planes:
+    """Return fields between stretches of wild grass and soil."""
     angle = rng.uniform(0, math.pi)
     u = along(height, width, angle) + 6 * value_noise(rng, height, width, 160, 2)
     v = along(height, width, angle + math.pi / 2)
-    strips = np.floor((u - u.min()) / rng.uniform(130, 220)).astype(np.int64)
-    shifts, lengths = rng.uniform(0, 200, 64), rng.uniform(140, 330, 64)
-    rows = np.floor((v - v.min() + shifts[strips % 64]) / lengths[strips % 64]).astype(np.int64)
-    parcel = (strips * 31 + rows * 7) % 97
-    colour_of = FIELD_COLOURS[rng.integers(len(FIELD_COLOURS), size=97)] + rng.normal(0, 6, (97, 1))
-    land = colour_of.astype(np.float32)[parcel]
-
-    height_of = np.where(rng.random(97) < 0.6, rng.uniform(3, 9, 97), 0.0).astype(np.float32)
-    period_of = rng.uniform(5, 13, 97).astype(np.float32)
-    direction = np.where((rng.random(97) < 0.5)[parcel], u, v)
-    land += (height_of[parcel] * np.sin(direction * (2 * math.pi) / period_of[parcel]))[..., None]
+    strips = ((u - u.min()) / rng.uniform(130, 220)).astype(np.int32)
+    shifts = rng.uniform(0, 200, 64).astype(np.float32)[strips & 63]
+    lengths = rng.uniform(140, 330, 64).astype(np.float32)[strips & 63]
+    parcels = (strips * 31 + ((v - v.min() + shifts) / lengths).astype(np.int32) * 7) & 127
+    tones = FIELD_COLOURS[rng.integers(len(FIELD_COLOURS), size=128)] + rng.normal(0, 6, (128, 1))
+    heights = np.where(rng.random(128) < 0.6, rng.uniform(3, 9, 128), 0).astype(np.float32)
+    pitches = (2 * math.pi / rng.uniform(5, 13, 128)).astype(np.float32)
+    rows = np.where((rng.random(128) < 0.5).take(parcels), u, v)
+    rows *= pitches.take(parcels)
+    furrows = np.sin(rows, out=rows)
+    furrows *= heights.take(parcels)
 
     wild = value_noise(rng, height, width, 60, 4)
-    share = _smooth_step(value_noise(rng, height, width, 300, 2), -0.3, 0.3)[..., None]
-    blend = _smooth_step(wild, -1.5, 1.5)[..., None]
-    grass = WILD_COLOURS[0] * (1 - blend) + WILD_COLOURS[1] * blend
-    land = land * (1 - share) + grass * share
-    return land + 5 * wild[..., None] + 4 * value_noise(rng, height, width, 7, 3)[..., None]
+    texture = 5 * wild + 4 * value_noise(rng, height, width, 7, 3)
+    share = _smooth_step(value_noise(rng, height, width, 300, 2), -0.3, 0.3)
+    dryness = _smooth_step(wild, -1.5, 1.5)
+    land = np.empty((3, height, width), dtype=np.float32)
+    for plane, tone, green, dry in zip(land, tones.T, GRASS.flat, DRY_GRASS.flat, strict=True):
+        fields = tone.astype(np.float32).take(parcels)
+        fields += furrows
+        plane[:] = dryness
+        plane *= dry - green
+        plane += green
+        plane -= fields
+        plane *= share
+        plane += fields
+        plane += texture
+    return land
 
 
 def lay_out_water(rng: np.random.Generator, height: int, width: int) -> Water:
@@ -117,38 +129,52 @@ def lay_out_water(rng: np.random.Generator, height: int, width: int) -> Water:
     return Water(into - np.float32(shore), angle, is_river=False)
 
 
-def pour_water(rng: np.random.Generator, land: Field, water: Water) -> Field:
-    """Return land (H, W, 3) with water, waves and a sandy shore."""
+def pour_water(rng: np.random.Generator, land: Planes, water: Water) -> Planes:
+    """Return land with water, waves and a sandy shore."""
     height, width = water.depth.shape
     swell = value_noise(rng, height, width, 40, 3)
     phase = along(height, width, rng.uniform(0, 2 * math.pi)) + 5 * swell
-    waves = np.sin(phase * (2 * math.pi / rng.uniform(7, 12))) + value_noise(
-        rng, height, width, 6, 2
-    )
-    deepness = _smooth_step(water.depth, 0, 90)[..., None]
-    tint = rng.normal(0, 7, 3).astype(np.float32)
-    surface = SHALLOW * (1 - deepness) + DEEP * deepness + tint
-    surface = surface + (2.5 * waves + 3.5 * swell)[..., None]
-    beach = _smooth_step(water.depth, -14, -5)[..., None]
-    wet = _smooth_step(water.depth, -1, 1)[..., None]
-    shore = land * (1 - 0.85 * beach) + SAND * (0.85 * beach)
-    return shore * (1 - wet) + surface * wet
+    waves = np.sin(phase * (2 * math.pi / rng.uniform(7, 12)))
+    waves += value_noise(rng, height, width, 6, 2)
+    tint = rng.normal(0, 7, (3, 1, 1)).astype(np.float32)
+    deepness = _smooth_step(water.depth, 0, 90)
+    surface = (SHALLOW + tint) * (1 - deepness) + (DEEP + tint) * deepness
+    surface += 2.5 * waves + 3.5 * swell
+    beach = 0.85 * _smooth_step(water.depth, -14, -5)
+    wet = _smooth_step(water.depth, -1, 1)
+    return land * ((1 - beach) * (1 - wet)) + SAND * (beach * (1 - wet)) + surface * wet
 
 
 def take_photo(rng: np.random.Generator, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the scene as a camera sees it: uneven light, a colour cast, haze, blur and noise."""
     height, width = pixels.shape[:2]
-    blurred = Image.fromarray(pixels).filter(ImageFilter.GaussianBlur(rng.uniform(0.45, 0.75)))
+    blurred = Image.fromarray(pixels).filter(ImageFilter.BoxBlur(rng.uniform(0.35, 0.6)))
     slope = along(height, width, rng.uniform(0, 2 * math.pi))
     slope = (slope - slope.mean()) / (slope.max() - slope.min())
     light = 1 + rng.uniform(0.06, 0.2) * slope
     light += np.float32(0.035) * value_noise(rng, height, width, 240, 3)
-    gains = rng.uniform(0.86, 1.08) * rng.normal(1, 0.035, 3).astype(np.float32)
-    photo = np.asarray(blurred, dtype=np.float32) * light[..., None] * gains
-    photo = photo * np.float32(0.96) + rng.uniform(0, 12)
-    noise = rng.standard_normal((height, width, 3), dtype=np.float32)
-    photo += np.float32(rng.uniform(2.5, 5.0)) * noise
-    return np.rint(photo).clip(0, 255).astype(np.uint8)
+    gains = 0.96 * rng.uniform(0.9, 1.15) * rng.normal(1, 0.035, 3)
+    haze, noise_level = rng.uniform(0, 12), rng.uniform(2.5, 5.0)
+    photo = np.empty_like(pixels)
+    for channel, band in enumerate(blurred.split()):
+        noise = rng.standard_normal((height, width), dtype=np.float32)
+        values = np.asarray(band, dtype=np.float32) * light * float(gains[channel])
+        values += noise * noise_level + haze
+        photo[..., channel] = np.rint(values).clip(0, 255)
+    return photo
+
+
+def _random_grid(rng: np.random.Generator, rows: int, columns: int) -> Field:
+    """Return independent normal numbers."""
+    return rng.standard_normal((rows, columns), dtype=np.float32)
+
+
+def _resize(
+    grid: Field, height: int, width: int, window: tuple[float, float, float, float] | None = None
+) -> Field:
+    """Return a grid, or a window x1, y1, x2, y2 of it, smoothly stretched to (height, width)."""
+    stretched = Image.fromarray(grid).resize((width, height), Image.Resampling.BICUBIC, box=window)
+    return np.asarray(stretched)
 
 
 def _smooth_step(values: Field, low: float, high: float) -> Field:

@@ -1,7 +1,6 @@
 """What stands in a demo scene: sprites of the object classes and of look-alikes that are none.
 
-A sprite is a list of shapes in the object's own frame: origin near its middle, +x where it points.
-The smallest rectangle around all shapes of a sprite is the object's box, exactly.
+Sizes are px. Every function draws another specimen each time it is called.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import numpy as np
 from obbflow.data.demo_drawing import (
     Colour,
     Shape,
+    Sprite,
     disc,
     lighten,
     mirrored,
@@ -58,7 +58,7 @@ CONTAINER_COLOURS: tuple[Colour, ...] = (
 GLASS: Colour = (36, 46, 58)
 
 
-def draw_small_vehicle(rng: np.random.Generator) -> list[Shape]:
+def draw_small_vehicle(rng: np.random.Generator) -> Sprite:
     """Return a car, 16 to 22 by 8 to 10 px, its windscreen nearer to the front."""
     length, width = rng.uniform(16, 22), rng.uniform(8, 10)
     half, side = length / 2, width / 2
@@ -76,10 +76,10 @@ def draw_small_vehicle(rng: np.random.Generator) -> list[Shape]:
     )  # fmt: skip
     rear = rectangle(-half + 1.8, -inner + 0.6, -half + 3.4, inner - 0.6, GLASS)
     roof = rectangle(-half + 3.4, -inner + 0.6, half - 7.5, inner - 0.6, lighten(paint, 1.12))
-    return [body, screen, rear, roof]
+    return Sprite("small-vehicle", (body, screen, rear, roof), 2.0)
 
 
-def draw_large_vehicle(rng: np.random.Generator) -> list[Shape]:
+def draw_large_vehicle(rng: np.random.Generator) -> Sprite:
     """Return a bus or an articulated lorry, 28 to 46 by 9 to 12 px."""
     length, width = rng.uniform(28, 46), rng.uniform(9, 12)
     half, side = length / 2, width / 2
@@ -96,7 +96,7 @@ def draw_large_vehicle(rng: np.random.Generator) -> list[Shape]:
              (-half + 1, side - 0.5)],
             lighten(paint, 0.6),
         )  # fmt: skip
-        return [body, front, *hatches, *edges]
+        return Sprite("large-vehicle", (body, front, *hatches, *edges), 3.5)
     cab_back = half - 8.0
     cab_paint = vary(rng, pick(rng, TRUCK_COLOURS), 10)
     trailer = rectangle(-half, -side, cab_back - 1.6, side, paint)
@@ -107,10 +107,10 @@ def draw_large_vehicle(rng: np.random.Generator) -> list[Shape]:
     coupling = rectangle(cab_back - 2.5, -1.2, cab_back + 1, 1.2, (40, 40, 44))
     cab = rectangle(cab_back, -side + 0.6, half, side - 0.6, cab_paint)
     screen = rectangle(half - 2.8, -side + 1.4, half - 1.0, side - 1.4, GLASS)
-    return [coupling, trailer, *ribs, cab, screen]
+    return Sprite("large-vehicle", (coupling, trailer, *ribs, cab, screen), 3.5)
 
 
-def draw_ship(rng: np.random.Generator, length: float) -> list[Shape]:
+def draw_ship(rng: np.random.Generator, length: float) -> Sprite:
     """Return a vessel ``length`` px long: a yacht below 48 px, a cargo ship above."""
     half = length / 2
     side = min(13.0, max(4.5, length * rng.uniform(0.13, 0.17)))
@@ -135,7 +135,8 @@ def draw_ship(rng: np.random.Generator, length: float) -> list[Shape]:
             rectangle(0.2 * half, -0.45 * side, 0.34 * half, 0.45 * side, GLASS),
         ]
         cockpit = rectangle(-0.8 * half, -0.5 * side, -0.35 * half, 0.5 * side, (92, 78, 66))
-        return [outline(0, hull), outline(1.3, vary(rng, wood, 14)), cockpit, *cabin]
+        deck = outline(1.3, vary(rng, wood, 14))
+        return Sprite("ship", (outline(0, hull), deck, cockpit, *cabin), 2.0)
     bridge_end = -half + 0.2 * length
     bridge = rectangle(-half + 4, -0.8 * side, bridge_end, 0.8 * side, (244, 244, 246))
     funnel = rectangle(-half + 6, -1.8, -half + 10, 1.8, (44, 44, 50))
@@ -144,10 +145,11 @@ def draw_ship(rng: np.random.Generator, length: float) -> list[Shape]:
         rectangle(x, -0.62 * side, x + 0.1 * length, 0.62 * side, pick(rng, CONTAINER_COLOURS))
         for x in np.arange(bridge_end + 3, bow - 0.1 * length, 0.12 * length)
     ]
-    return [outline(0, hull), outline(1.5, vary(rng, steel, 16)), bridge, funnel, window, *holds]
+    deck = outline(1.5, vary(rng, steel, 16))
+    return Sprite("ship", (outline(0, hull), deck, bridge, funnel, window, *holds), 3.0)
 
 
-def draw_plane(rng: np.random.Generator) -> list[Shape]:
+def draw_plane(rng: np.random.Generator) -> Sprite:
     """Return an airliner, 38 to 68 px long, its swept wings spanning 0.78 to 0.92 of that."""
     length = rng.uniform(38, 68)
     half, tip = length / 2, length / 2 * rng.uniform(0.78, 0.92)
@@ -183,10 +185,10 @@ def draw_plane(rng: np.random.Generator) -> list[Shape]:
     )  # fmt: skip
     cockpit = rectangle(0.82 * half, -0.6 * radius, 0.89 * half, 0.6 * radius, GLASS)
     fin = rectangle(-0.96 * half, -0.9, -0.66 * half, 0.9, accent)
-    return [*wings, *tails, *engines, fuselage, cockpit, fin]
+    return Sprite("plane", (*wings, *tails, *engines, fuselage, cockpit, fin), 4.0)
 
 
-def draw_helicopter(rng: np.random.Generator) -> list[Shape]:
+def draw_helicopter(rng: np.random.Generator) -> Sprite:
     """Return a helicopter, 34 to 44 px long, with four blades that stand crosswise."""
     length = rng.uniform(34, 44)
     half, reach = length / 2, 0.31 * length
@@ -199,9 +201,7 @@ def draw_helicopter(rng: np.random.Generator) -> list[Shape]:
     tail = rectangle(-0.98 * half, -0.28 * half, -0.84 * half, 0.28 * half, lighten(paint, 0.7))
     angles = np.arange(16) * (math.pi / 8)
     body = Shape(
-        np.stack(
-            [hub + 0.58 * half * np.cos(angles), 0.27 * half * np.sin(angles)], axis=1
-        ),
+        np.stack([hub + 0.58 * half * np.cos(angles), 0.27 * half * np.sin(angles)], axis=1),
         paint,
     )
     nose = disc(hub + 0.36 * half, 0, 0.16 * half, GLASS, corners=12)
@@ -214,10 +214,11 @@ def draw_helicopter(rng: np.random.Generator) -> list[Shape]:
         for ahead in (-1, 1)
         for side in (-1, 1)
     ]  # fmt: skip
-    return [boom, tail, body, nose, *blades, disc(hub, 0, 1.6, (70, 70, 76), corners=12)]
+    mast = disc(hub, 0, 1.6, (70, 70, 76), corners=12)
+    return Sprite("helicopter", (boom, tail, body, nose, *blades, mast), 3.0)
 
 
-def draw_storage_tank(rng: np.random.Generator, radius: float) -> list[Shape]:
+def draw_storage_tank(rng: np.random.Generator, radius: float) -> Sprite:
     """Return a round tank with a shaded rim, a lid and a walkway."""
     paint = vary(rng, pick(rng, ((236, 236, 232), (216, 218, 214), (196, 186, 160))), 8)
     light = rng.uniform(0, 2 * math.pi)
@@ -227,16 +228,14 @@ def draw_storage_tank(rng: np.random.Generator, radius: float) -> list[Shape]:
          (9 * x + y / 2, 9 * y - x / 2), (0.9 * x + y, 0.9 * y - x)],
         lighten(paint, 0.55),
     )  # fmt: skip
-    return [
-        disc(0, 0, radius, lighten(paint, 0.72), corners=48),
-        disc(x, y, 0.86 * radius, paint),
-        disc(x, y, 0.62 * radius, lighten(paint, 0.95)),
-        walkway,
-        disc(0, 0, max(1.2, 0.12 * radius), lighten(paint, 0.45), corners=12),
-    ]
+    shell = disc(0, 0, radius, lighten(paint, 0.72), corners=48)
+    roof = disc(x, y, 0.86 * radius, paint)
+    lid = disc(x, y, 0.62 * radius, lighten(paint, 0.95))
+    vent = disc(0, 0, max(1.2, 0.12 * radius), lighten(paint, 0.45), corners=12)
+    return Sprite("storage-tank", (shell, roof, lid, walkway, vent), 5.0)
 
 
-def draw_tree(rng: np.random.Generator, radius: float) -> list[Shape]:
+def draw_tree(rng: np.random.Generator, radius: float) -> Sprite:
     """Return the crown of a tree: a ragged dark disc with lighter tufts."""
     leaf = vary(rng, pick(rng, ((52, 84, 40), (64, 98, 46), (44, 72, 42), (86, 104, 52))), 10)
     crown = disc(0, 0, radius, leaf, corners=14)
@@ -246,20 +245,18 @@ def draw_tree(rng: np.random.Generator, radius: float) -> list[Shape]:
         distance, angle = radius * rng.uniform(0.1, 0.5), rng.uniform(0, 2 * math.pi)
         x, y = distance * math.cos(angle), distance * math.sin(angle)
         tufts.append(disc(x, y, radius * rng.uniform(0.25, 0.42), lighten(leaf, shade), corners=8))
-    return [Shape(ragged, leaf), *tufts]
+    return Sprite("", (Shape(ragged, leaf), *tufts), 4.0)
 
 
-def draw_building(rng: np.random.Generator, length: float, width: float) -> list[Shape]:
+def draw_building(rng: np.random.Generator, length: float, width: float) -> Sprite:
     """Return a roof: gabled when small, flat with skylights and machines when large."""
     half, side = length / 2, width / 2
     paint = vary(rng, pick(rng, ROOF_COLOURS), 12)
     outline = rectangle(-half, -side, half, side, paint)
     if width < 40:
-        return [
-            outline,
-            rectangle(-half, 0, half, side, lighten(paint, 0.78)),
-            rectangle(-half, -0.6, half, 0.6, lighten(paint, 1.2)),
-        ]
+        shaded = rectangle(-half, 0, half, side, lighten(paint, 0.78))
+        ridge = rectangle(-half, -0.6, half, 0.6, lighten(paint, 1.2))
+        return Sprite("", (outline, shaded, ridge), 6.0)
     shapes = [outline, rectangle(-half + 2, -side + 2, half - 2, side - 2, lighten(paint, 1.08))]
     for x in np.arange(-half + 12, half - 12, rng.uniform(16, 26)):
         y = rng.choice([-0.5, 0.0, 0.5]) * side
@@ -267,23 +264,21 @@ def draw_building(rng: np.random.Generator, length: float, width: float) -> list
             shapes.append(rectangle(x, y - 7, x + 4, y + 7, (190, 206, 214)))
         else:
             shapes.append(rectangle(x, y - 3, x + 6, y + 3, lighten(paint, 0.6)))
-    return shapes
+    return Sprite("", tuple(shapes), 9.0)
 
 
-def draw_container(rng: np.random.Generator) -> list[Shape]:
+def draw_container(rng: np.random.Generator) -> Sprite:
     """Return a steel box, 26 by 7 px: ribbed from end to end, no cab, no glass."""
     paint = vary(rng, pick(rng, CONTAINER_COLOURS), 12)
     ribs = [
         rectangle(x, -3.2, x + 0.9, 3.2, lighten(paint, 0.8)) for x in np.arange(-11.5, 12.0, 2.6)
     ]
-    return [rectangle(-13, -3.5, 13, 3.5, paint), *ribs]
+    return Sprite("", (rectangle(-13, -3.5, 13, 3.5, paint), *ribs), 3.0)
 
 
-def draw_pool(rng: np.random.Generator, radius: float) -> list[Shape]:
+def draw_pool(rng: np.random.Generator, radius: float) -> Sprite:
     """Return a round pool with a pale rim, as large as a storage tank but blue."""
     water = vary(rng, (66, 168, 196), 16)
-    return [
-        disc(0, 0, radius, (208, 202, 188)),
-        disc(0, 0, radius - 2.5, water),
-        disc(-0.2 * radius, -0.2 * radius, 0.4 * radius, lighten(water, 1.08)),
-    ]
+    rim, basin = disc(0, 0, radius, (208, 202, 188)), disc(0, 0, radius - 2.5, water)
+    glint = disc(-0.2 * radius, -0.2 * radius, 0.4 * radius, lighten(water, 1.08))
+    return Sprite("", (rim, basin, glint), 0.0)

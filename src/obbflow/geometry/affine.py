@@ -53,7 +53,7 @@ def flip_rboxes(
 def rotate_rboxes(rboxes: Tensor, angle: float, centre: tuple[float, float]) -> Tensor:
     """Return the boxes turned about a point, clockwise on the screen for a positive angle.
 
-    Whole quarter turns are exact: they exchange coordinates and sides and multiply by nothing.
+    Whole quarter turns are exact: they exchange coordinates and sides, and no angle is added.
 
     Args:
         rboxes: (N, 5) float, (cx, cy, w, h, angle) in px and radians; N may be 0.
@@ -74,9 +74,8 @@ def rotate_rboxes(rboxes: Tensor, angle: float, centre: tuple[float, float]) -> 
     check_boxes(rboxes, 5, "rboxes")
     quarter_turns = round(angle / (math.pi / 2))
     if math.isclose(angle, quarter_turns * math.pi / 2, rel_tol=1e-12, abs_tol=1e-12):
-        cos, sin = [(1, 0), (0, 1), (-1, 0), (0, -1)][quarter_turns % 4]
-        sides = [3, 2] if quarter_turns % 2 else [2, 3]
-        turn = 0.0
+        cos, sin = [(1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0)][quarter_turns % 4]
+        sides, turn = [3, 2] if quarter_turns % 2 else [2, 3], 0.0
     else:
         cos, sin, sides, turn = math.cos(angle), math.sin(angle), [2, 3], angle
     x, y = rboxes[:, 0] - centre[0], rboxes[:, 1] - centre[1]

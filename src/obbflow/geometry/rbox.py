@@ -17,6 +17,7 @@ _LAYOUTS = {
 }
 _FIRST_CORNER = [0, 0, 0, 1, 1, 2]  # the six pairs of four corners
 _SECOND_CORNER = [1, 2, 3, 2, 3, 3]
+_EQUAL_AREAS = 1e-9  # relative; far above the rounding of float64
 _SQUARE_ROUNDING = 8.0  # in units of the last place of the largest corner coordinate
 
 
@@ -55,16 +56,16 @@ def normalize_le90(rboxes: Tensor) -> Tensor:
 
     Example:
         >>> normalize_le90(torch.tensor([[4.0, 3.0, 2.0, 6.0, 0.5]])).tolist()
-        [[4.0, 3.0, 6.0, 2.0, -1.0707963705062866]]
+        [[4.0, 3.0, 6.0, 2.0, -1.070796251296997]]
     """
     check_boxes(rboxes, 5, "rboxes")
     cx, cy, w, h, angle = rboxes.unbind(dim=1)
-    turned = angle.double() + (h > w) * (math.pi / 2)
-    period = torch.full_like(turned, math.pi).masked_fill(w == h, math.pi / 2)
-    wrapped = (turned - period * torch.floor(turned / period + 0.5)).to(angle.dtype)
-    # The limits are compared in the dtype of the boxes, whose pi/2 is not the one of float64.
-    turned, limit = turned.to(angle.dtype), (period / 2).to(angle.dtype)
+    turned = torch.where(h > w, angle + math.pi / 2, angle)
+    period = torch.full_like(angle, math.pi).masked_fill(w == h, math.pi / 2)
+    limit = period / 2
+    wrapped = turned - period * torch.floor(turned / period + 0.5)
     wrapped = torch.where((turned >= -limit) & (turned < limit), turned, wrapped)
+    # Rounding may leave an angle at the upper limit, or just past the lower one.
     wrapped = torch.where((wrapped >= limit) | (wrapped < -limit), -limit, wrapped)
     return torch.stack([cx, cy, torch.maximum(w, h), torch.minimum(w, h), wrapped], dim=1)
 
@@ -103,9 +104,11 @@ def qbox_to_rbox(qboxes: Tensor) -> Tensor:
 
     A rectangle of least area has a side along an edge of the convex hull, and every hull edge
     joins two of the four corners: the smallest of the six rectangles along the six pairs of
-    corners is the answer. Computed in float64 relative to the first corner. A quadrilateral
-    that has shrunk to a line gives h = 0, one that has shrunk to a point w = h = angle = 0.
-    Sides that differ by no more than the rounding of the corners make a square.
+    corners is the answer. When one corner lies within the rectangles along both edges of the
+    other three, these have the same area, and the less elongated one is taken. Computed in
+    float64 relative to the first corner. A quadrilateral that has shrunk to a line gives h = 0,
+    one that has shrunk to a point w = h = angle = 0. Sides that differ by no more than the
+    rounding of the corners make a square.
 
     Args:
         qboxes: (N, 8) float, x1, y1, ..., x4, y4 in px, corners in any order; N may be 0.
@@ -137,14 +140,17 @@ def qbox_to_rbox(qboxes: Tensor) -> Tensor:
     along_h = h_axes @ corners.mT
     w_ends = torch.stack([along_w.amin(dim=2), along_w.amax(dim=2)], dim=2)
     h_ends = torch.stack([along_h.amin(dim=2), along_h.amax(dim=2)], dim=2)
-    areas = (w_ends[..., 1] - w_ends[..., 0]) * (h_ends[..., 1] - h_ends[..., 0])
+    extents = torch.cat([w_ends.diff(dim=2), h_ends.diff(dim=2)], dim=2)  # (N, 6, 2)
+    areas = extents.prod(dim=2)
+    is_least = areas <= areas.amin(dim=1, keepdim=True) * (1 + _EQUAL_AREAS)
+    best = extents.amax(dim=2).masked_fill(~is_least, math.inf).argmin(dim=1)
     rows = torch.arange(len(qboxes), device=qboxes.device)
-    best = areas.argmin(dim=1)
-    w_axis, h_axis, w_ends, h_ends = (x[rows, best] for x in (w_axes, h_axes, w_ends, h_ends))
+    w_axis, h_axis, w_ends, h_ends, sides = (
+        values[rows, best] for values in (w_axes, h_axes, w_ends, h_ends, extents)
+    )
 
     centre = origin + w_axis * w_ends.mean(dim=1, keepdim=True)
     centre = centre + h_axis * h_ends.mean(dim=1, keepdim=True)
-    sides = torch.stack([w_ends[:, 1] - w_ends[:, 0], h_ends[:, 1] - h_ends[:, 0]], dim=1)
     rounding = _SQUARE_ROUNDING * torch.finfo(qboxes.dtype).eps * qboxes.abs().amax(dim=1).double()
     is_square = (sides[:, 0] - sides[:, 1]).abs() <= rounding
     sides = torch.where(is_square[:, None], sides.mean(dim=1, keepdim=True), sides)

@@ -1,8 +1,8 @@
 """Exact IoU of rotated boxes in plain torch.
 
-Shapes: N and M boxes, P pairs, E = 4 edges (or corners) of a rectangle. Everything is computed in float64 in
-the frame of one box of the pair with the other one's centre as origin, so neither large
-coordinates nor tiny boxes lose digits. Results carry no gradient.
+Shapes: N and M boxes, P pairs, E = 4 edges (or corners) of a rectangle. Everything is
+computed in float64, along the axes of one box of the pair and relative to the centre of the
+other, so neither large coordinates nor tiny boxes lose digits. Results carry no gradient.
 """
 
 from typing import Literal
@@ -14,7 +14,10 @@ from obbflow.geometry.rbox import check_boxes, rbox_to_hbox
 
 IouMode = Literal["iou", "iof"]
 
-_PAIRS_PER_CHUNK = 1 << 14  # P in one go: about 20 (E, P) float64 arrays, 0.5 MB each, stay in cache
+# P in one go. A chunk needs about 20 (E, P) float64 arrays: on a CPU these should stay in cache
+# (measured: 4,096 pairs are 1.5 times as fast as 65,536), on a GPU they should fill it.
+_PAIRS_PER_CHUNK_CPU = 1 << 12
+_PAIRS_PER_CHUNK_GPU = 1 << 18
 _CELLS_PER_CHUNK = 1 << 20  # cells of the (N, M) overlap test in one go
 
 
@@ -34,7 +37,7 @@ def box_iou_rotated(a: Tensor, b: Tensor, mode: IouMode = "iou") -> Tensor:
         (N, M) in [0, 1], dtype of ``a``; 0 where the area to divide by is 0.
 
     Raises:
-        ValueError: If a shape is not (.., 5) or the mode is unknown.
+        ValueError: If a shape is not (.., 5), a box is not finite or the mode is unknown.
 
     Example:
         >>> a = torch.tensor([[4.0, 3.0, 4.0, 2.0, 0.0]])
@@ -68,7 +71,8 @@ def pairwise_iou_rotated(a: Tensor, b: Tensor, mode: IouMode = "iou") -> Tensor:
         (N,) in [0, 1], dtype of ``a``; 0 where the area to divide by is 0.
 
     Raises:
-        ValueError: If a shape is not (N, 5), the lengths differ or the mode is unknown.
+        ValueError: If a shape is not (N, 5), the lengths differ, a box is not finite or the mode
+            is unknown.
 
     Example:
         >>> a = torch.tensor([[4.0, 3.0, 4.0, 2.0, 0.0]])
@@ -96,19 +100,17 @@ def overlap_of_pairs(a: Tensor, b: Tensor, i: Tensor, j: Tensor, mode: IouMode =
         (P,) float64 in [0, 1].
     """
     a, b = a.double(), b.double()
-    chunks = [
-        _overlap(a[rows], b[columns], mode)
-        for rows, columns in zip(
-            i.split(_PAIRS_PER_CHUNK), j.split(_PAIRS_PER_CHUNK), strict=True
-        )
-    ]
-    return torch.cat(chunks)
+    size = _PAIRS_PER_CHUNK_CPU if a.device.type == "cpu" else _PAIRS_PER_CHUNK_GPU
+    chunks = zip(i.split(size), j.split(size), strict=True)
+    return torch.cat([_overlap(a[rows], b[columns], mode) for rows, columns in chunks])
 
 
 def _check_arguments(a: Tensor, b: Tensor, mode: str) -> None:
-    """Raise for wrong shapes and unknown modes."""
-    check_boxes(a, 5, "a")
-    check_boxes(b, 5, "b")
+    """Raise for wrong shapes, boxes that are not finite and unknown modes."""
+    for boxes, name in ((a, "a"), (b, "b")):
+        check_boxes(boxes, 5, name)
+        if not boxes.isfinite().all():
+            raise ValueError(f"{name} must be finite: some coordinate is NaN or infinite")
     if mode not in ("iou", "iof"):
         raise ValueError(f"mode must be 'iou' or 'iof', got {mode!r}")
 
@@ -125,7 +127,9 @@ def _overlap(a: Tensor, b: Tensor, mode: IouMode) -> Tensor:
     area_a, area_b = a[:, 2] * a[:, 3], b[:, 2] * b[:, 3]
     # The smaller box is cut in the frame of the larger one: its own size sets the rounding.
     a_is_larger = (area_a > area_b)[:, None]
-    intersection = _intersection_area(torch.where(a_is_larger, b, a), torch.where(a_is_larger, a, b))
+    intersection = _intersection_area(
+        torch.where(a_is_larger, b, a), torch.where(a_is_larger, a, b)
+    )
     intersection = torch.minimum(intersection, torch.minimum(area_a, area_b)).clamp(min=0)
     divisor = area_a if mode == "iof" else area_a + area_b - intersection
     return torch.where(divisor > 0, intersection / divisor, torch.zeros_like(divisor))

@@ -101,20 +101,24 @@ def _conflicts(ranked: Tensor, iou_threshold: float) -> tuple[Tensor, Tensor]:
     Candidates come from sweeping over the level boxes sorted along x: the partners of a box are
     the boxes after it that begin before it ends, a contiguous run.
     """
-    hboxes = rbox_to_hbox(ranked)
-    by_x = hboxes[:, 0].argsort()
-    left = hboxes[by_x, 0].contiguous()
+    by_x = rbox_to_hbox(ranked)[:, 0].argsort()
+    swept = ranked[by_x]
+    hboxes = rbox_to_hbox(swept).T.contiguous()  # (4, N): gathering from one row is fast
     first = torch.arange(1, len(by_x) + 1, device=by_x.device)
-    last = torch.searchsorted(left, hboxes[by_x, 2].contiguous())
+    last = torch.searchsorted(hboxes[0], hboxes[2])
     counts = (last - first).clamp(min=0)
     found = [torch.empty(0, 2, dtype=torch.int64, device=by_x.device)]
     for rows in _chunks(counts):
         i = rows.repeat_interleave(counts[rows])
         run_start = counts[rows].cumsum(0) - counts[rows]
-        j = torch.arange(len(i), device=i.device) - run_start.repeat_interleave(counts[rows])
-        pairs = torch.stack([by_x[i], by_x[j + first[i]]], dim=1)
-        pairs = pairs[_may_exceed(ranked, hboxes, pairs, iou_threshold)]
-        found.append(pairs[overlap_of_pairs(ranked, ranked, *pairs.unbind(1)) > iou_threshold])
+        steps = torch.arange(len(i), device=i.device)
+        j = steps + (first[rows] - run_start).repeat_interleave(counts[rows])
+        touching = (_common_length(hboxes[1], hboxes[3], i, j) > 0).nonzero().squeeze(1)
+        i, j = i[touching], j[touching]
+        likely = _may_exceed(swept, hboxes, i, j, iou_threshold).nonzero().squeeze(1)
+        i, j = i[likely], j[likely]
+        above = overlap_of_pairs(swept, swept, i, j) > iou_threshold
+        found.append(torch.stack([by_x[i[above]], by_x[j[above]]], dim=1))
     better, worse = torch.cat(found).sort(dim=1).values.unbind(1)
     by_rank = better.argsort()
     return better[by_rank], worse[by_rank]
@@ -127,20 +131,27 @@ def _chunks(counts: Tensor) -> list[Tensor]:
     return list(torch.arange(len(counts), device=counts.device).split(sizes)) if sizes else []
 
 
-def _may_exceed(rboxes: Tensor, hboxes: Tensor, pairs: Tensor, iou_threshold: float) -> Tensor:
+def _common_length(start: Tensor, end: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    """Return (P,): how much the intervals i and j have in common, negative for a gap."""
+    return torch.minimum(end[i], end[j]) - torch.maximum(start[i], start[j])
+
+
+def _may_exceed(
+    rboxes: Tensor, hboxes: Tensor, i: Tensor, j: Tensor, iou_threshold: float
+) -> Tensor:
     """Return (P,) bool: is the IoU bound from areas and level boxes above the threshold?"""
-    a, b = hboxes[pairs[:, 0]], hboxes[pairs[:, 1]]
-    sides = (torch.minimum(a[:, 2:], b[:, 2:]) - torch.maximum(a[:, :2], b[:, :2])).clamp(min=0)
+    common_w = _common_length(hboxes[0], hboxes[2], i, j)
+    common_h = _common_length(hboxes[1], hboxes[3], i, j)
     area = rboxes[:, 2] * rboxes[:, 3]
-    area_a, area_b = area[pairs[:, 0]], area[pairs[:, 1]]
-    most = torch.minimum(sides[:, 0] * sides[:, 1], torch.minimum(area_a, area_b))
-    return most * (1 + _BOUND_SLACK) > iou_threshold * (area_a + area_b - most)
+    area_i, area_j = area[i], area[j]
+    most = torch.minimum(common_w * common_h, torch.minimum(area_i, area_j))
+    return most * (1 + _BOUND_SLACK) > iou_threshold * (area_i + area_j - most)
 
 
 def _suppress(better: np.ndarray, worse: np.ndarray, count: int) -> np.ndarray:
     """Return the ranks that survive; pairs are sorted by ``better``."""
     ranks, starts = np.unique(better, return_index=True)
-    ends = np.append(starts[1:], len(better))
+    ends = np.append(starts, len(better))[1:]
     is_suppressed = np.zeros(count, dtype=bool)
     for rank, start, end in zip(ranks.tolist(), starts.tolist(), ends.tolist(), strict=True):
         if not is_suppressed[rank]:

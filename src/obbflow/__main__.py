@@ -1,0 +1,23 @@
+"""``obbflow NAME`` and ``python -m obbflow NAME``: the commands of this project."""
+
+from pathlib import Path
+
+from kedro.framework.project import configure_project
+from kedro.framework.startup import bootstrap_project
+from kedro.utils import find_kedro_project
+
+from obbflow.cli import cli
+
+
+def main() -> None:
+    """Run a command, in the project around the working directory if there is one."""
+    project = find_kedro_project(Path.cwd())
+    if project:
+        bootstrap_project(project)
+    else:
+        configure_project("obbflow")
+    cli(prog_name="obbflow")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Which labels count: renamed, left out, allowed and difficult classes, as ``dataset`` says."""
+
+import logging
+
+import pandas as pd
+
+from obbflow.config import DatasetSection
+from obbflow.errors import DataError, did_you_mean
+from obbflow.tables import DATA_ISSUES, make_table
+
+logger = logging.getLogger(__name__)
+
+
+def apply_class_rules(
+    annotations: pd.DataFrame, dataset: DatasetSection
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the objects that count, and an issue for each class or kind that was left out.
+
+    The order is ``map_labels``, ``ignore_labels``, ``allowed_classes``, ``difficult_strategy``.
+
+    Args:
+        annotations: Table ``annotations`` as read.
+        dataset: The section with these four keys.
+
+    Returns:
+        Table ``annotations`` with final class names; difficult objects dropped, marked ``ignore``
+        or left as they are. And table ``data_issues``.
+
+    Raises:
+        DataError: If a class is not in ``allowed_classes``; all such classes are named.
+    """
+    names = annotations["class_name"]
+    _warn_about_unused("map_labels", dataset.map_labels, names)
+    renamed = {name: name for name in names.unique()} | (dataset.map_labels or {})
+    mapped = names.map(renamed).astype("string")
+    _warn_about_unused("ignore_labels", dataset.ignore_labels, mapped)
+    is_ignored = mapped.isin(dataset.ignore_labels or ())
+    result = annotations.assign(class_name=mapped)[~is_ignored]
+    if dataset.allowed_classes is not None:
+        _refuse_unlisted(result, dataset.allowed_classes)
+    issues = [
+        _summary(
+            "ignored_class",
+            f"objects of class {name!r} left out by dataset.ignore_labels: {count:,}",
+            "dropped",
+        )
+        for name, count in mapped[is_ignored].value_counts().sort_index().items()
+    ]
+    n_difficult = int(result["difficult"].sum())
+    if n_difficult and dataset.difficult_strategy != "keep":
+        is_dropped = dataset.difficult_strategy == "drop"
+        action = "dropped" if is_dropped else "kept as ignore regions"
+        message = f"difficult objects {action} by dataset.difficult_strategy: {n_difficult:,}"
+        issues.append(_summary("difficult", message, action))
+        if is_dropped:
+            result = result[~result["difficult"]]
+        else:
+            result = result.assign(ignore=result["ignore"] | result["difficult"])
+    return result.reset_index(drop=True), make_table(issues, DATA_ISSUES)
+
+
+def require_objects(images: pd.DataFrame, annotations: pd.DataFrame, where: str) -> None:
+    """Raise unless the training images hold an object.
+
+    Args:
+        images: Table ``images``.
+        annotations: Table ``annotations`` after all rules.
+        where: The data set's folder, for the message.
+
+    Raises:
+        DataError: If there is no object to train on.
+    """
+    train = images.loc[images["split"] == "train", "image_id"]
+    in_train = annotations["image_id"].isin(train)
+    if (in_train & ~annotations["ignore"]).any():
+        return
+    n_ignored = int(in_train.sum())
+    also = f" (and {n_ignored:,} ignore regions)" if n_ignored else ""
+    raise DataError(
+        f"{where}: the train split has {len(train):,} images and 0 objects that can be used"
+        f"{also}; nothing can be learned from it. Check that its label files hold lines like "
+        "'x1 y1 x2 y2 x3 y3 x4 y4 class difficult' in px, and the settings dataset.ignore_labels "
+        "and dataset.difficult_strategy"
+    )
+
+
+def _warn_about_unused(key: str, names: object, found: pd.Series) -> None:
+    """Say which names of a setting no label has: they may be misspelt."""
+    present = set(found.unique())
+    for name in names or () if isinstance(names, dict | tuple) else ():
+        if name not in present:
+            logger.warning(
+                "dataset.%s: no label has the class %r%s", key, name, did_you_mean(name, present)
+            )
+
+
+def _refuse_unlisted(annotations: pd.DataFrame, allowed: tuple[str, ...]) -> None:
+    unlisted = annotations[~annotations["class_name"].isin(allowed)]
+    if unlisted.empty:
+        return
+    counts = unlisted["class_name"].value_counts()
+    first = unlisted.drop_duplicates("class_name")
+    lines = [
+        f"{file}:{line}: class {name!r} is not in dataset.allowed_classes"
+        f"{did_you_mean(name, allowed)} (lines with this class: {counts[name]:,})"
+        for file, line, name in zip(
+            first["source_file"], first["source_line"], first["class_name"], strict=True
+        )
+    ]
+    raise DataError(
+        "\n".join(lines)
+        + "\nCorrect these labels, list the class in dataset.allowed_classes, rename it with "
+        "dataset.map_labels, or leave it out with dataset.ignore_labels."
+    )
+
+
+def _summary(kind: str, message: str, action: str) -> dict[str, object]:
+    return {"severity": "info", "kind": kind, "message": message, "action": action}

@@ -1,0 +1,6 @@
+"""Kedro dataset classes of this project: one file format each, written atomically."""
+
+from obbflow.datasets.checkpoint import CheckpointDataset
+from obbflow.datasets.html import HtmlDataset
+
+__all__ = ["CheckpointDataset", "HtmlDataset"]

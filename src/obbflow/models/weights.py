@@ -1,0 +1,162 @@
+"""Loading weights: whole detectors from checkpoints, backbones from torchvision's files."""
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+import torch
+from torch import Tensor, nn
+from torchvision.models import get_model_weights
+
+from obbflow.errors import CheckpointError
+
+_SHOWN = 10  # names listed before a count
+_NESTED_KEYS = ("model", "state_dict", "model_state_dict")
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What a load did: names of the model's tensors, in the model's order."""
+
+    path: Path
+    loaded: tuple[str, ...]
+    missing: tuple[str, ...]  # in the model, not in the file (or excluded)
+    unexpected: tuple[str, ...]  # in the file, not in the model
+    mismatched: tuple[str, ...]  # in both, with another shape
+
+    def __str__(self) -> str:
+        lines = [f"{self.path}: {len(self.loaded)} tensors loaded"]
+        for name in ("missing", "unexpected", "mismatched"):
+            names = getattr(self, name)
+            if names:
+                lines.append(f"  {len(names)} {name}: {_shorten(names)}")
+        return "\n".join(lines)
+
+
+def load_checkpoint(
+    path: str | Path,
+    model: nn.Module,
+    strict: bool = False,
+    include_prefixes: Sequence[str] = (),
+    exclude_prefixes: Sequence[str] = (),
+) -> LoadReport:
+    """Load weights into ``model``, in place, and return what fitted.
+
+    Takes our own checkpoints, ``{"state_dict": ...}``, ``{"model_state_dict": ...}`` and bare state
+    dicts; a leading ``module.`` is ignored. Only tensors and plain values are read from the file,
+    never code.
+
+    Args:
+        path: The file.
+        model: Takes the tensors, on its own device and in its own types.
+        strict: Raise unless every tensor of both sides fits.
+        include_prefixes: If any, only names that start with one of them are loaded.
+        exclude_prefixes: Names that start with one of them are not loaded.
+
+    Raises:
+        CheckpointError: If the file is missing, damaged or needs code to load; if nothing in it
+            fits; or with ``strict`` if anything does not.
+    """
+    path = Path(path)
+    found = {name.removeprefix("module."): value for name, value in _state_dict(path).items()}
+    wanted = {
+        name: value
+        for name, value in found.items()
+        if (not include_prefixes or name.startswith(tuple(include_prefixes)))
+        and not (exclude_prefixes and name.startswith(tuple(exclude_prefixes)))
+    }
+    own = model.state_dict()
+    fitting = {
+        name: value
+        for name, value in wanted.items()
+        if name in own and own[name].shape == value.shape
+    }
+    mismatched = [name for name in wanted if name in own and name not in fitting]
+    report = LoadReport(
+        path=path,
+        loaded=tuple(name for name in own if name in fitting),
+        missing=tuple(name for name in own if name not in wanted),
+        unexpected=tuple(name for name in wanted if name not in own),
+        mismatched=tuple(
+            f"{name} {tuple(wanted[name].shape)}, here {tuple(own[name].shape)}"
+            for name in mismatched
+        ),
+    )
+    if not fitting:
+        raise CheckpointError(f"{report}\nNothing in this file fits the model.")
+    if strict and (report.missing or report.unexpected or report.mismatched):
+        raise CheckpointError(f"{report}\nThe file and the model must agree in every tensor.")
+    model.load_state_dict({**own, **fitting})
+    return report
+
+
+def read_checkpoint(path: Path) -> dict[str, object]:
+    """Return the content of a checkpoint file, on the CPU, without running any code from it.
+
+    Raises:
+        CheckpointError: If there is no such file, it is damaged, or it needs code to load.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such checkpoint file; correct the path.")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"{path}: holds more than tensors and plain values, so reading it could run code. Save "
+            "its state dict alone with torch.save(model.state_dict(), FILE) and load that."
+        ) from error
+    except (RuntimeError, EOFError, ValueError, OSError, KeyError) as error:
+        raise CheckpointError(
+            f"{path}: not a readable checkpoint ({error}). Was it copied completely?"
+        ) from error
+    if not isinstance(content, Mapping):
+        raise CheckpointError(f"{path}: holds a {type(content).__name__}, not a checkpoint.")
+    return dict(content)
+
+
+def load_backbone_weights(backbone: nn.Module, name: str, file: str | None) -> None:
+    """Load torchvision's ImageNet weights of ``name`` into ``backbone``, in place.
+
+    They are read from ``file``, or from torchvision's cache. Nothing is ever downloaded.
+
+    Raises:
+        CheckpointError: If the file is not there, or does not fit.
+    """
+    weights = get_model_weights(name).DEFAULT
+    cached = Path(
+        torch.hub.get_dir(), "checkpoints", PurePosixPath(urlsplit(weights.url).path).name
+    )
+    path = Path(file) if file else cached
+    if not path.is_file():
+        raise CheckpointError(
+            f"{path}: the pretrained weights of {name} are not on this machine. Download "
+            f"{weights.url} to that path, or name another file in model.backbone_weights, or set "
+            "model.pretrained_backbone=false to start from random weights."
+        )
+    report = load_checkpoint(path, backbone)
+    if report.missing or report.mismatched:
+        raise CheckpointError(
+            f"{report}\nThese are not the weights of {name} at this width; correct "
+            "model.backbone, model.backbone_width or model.backbone_weights."
+        )
+
+
+def _state_dict(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint, wherever it keeps them."""
+    content = read_checkpoint(path)
+    for key in _NESTED_KEYS:
+        nested = content.get(key)
+        if isinstance(nested, Mapping):
+            content = dict(nested)
+            break
+    tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+    if not tensors:
+        raise CheckpointError(f"{path}: holds no tensors under {', '.join(_NESTED_KEYS)}.")
+    return tensors
+
+
+def _shorten(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown

@@ -1,0 +1,1 @@
+"""From raw images and labels to tiles, class map and class weights."""

@@ -1,0 +1,166 @@
+"""Nodes of the data pipeline. What they call is imported when they run: it may import torch."""
+
+import logging
+import time
+
+import pandas as pd
+
+from obbflow.config import (
+    DatasetSection,
+    DemoSection,
+    ExperimentSection,
+    LossSection,
+    PathsSection,
+    TilingSection,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def read_annotations(
+    dataset: DatasetSection, demo: DemoSection, paths: PathsSection, experiment: ExperimentSection
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return ``images``, ``annotations`` as written, and the ``data_issues`` of reading.
+
+    Draws the demo scenes first where they are the data set. Whatever makes the labels unusable
+    is raised here, before an earlier run's output is replaced.
+    """
+    from obbflow.data.class_rules import apply_class_rules, require_objects
+    from obbflow.data.dota import read_dota
+
+    started = time.perf_counter()
+    root = paths.demo_scenes if dataset.data_root is None else dataset.data_root
+    if dataset.draws_demo:
+        from obbflow.data.demo import write_demo_scenes
+
+        write_demo_scenes(
+            root, seed=demo.seed, train_sizes=demo.train_sizes, val_sizes=demo.val_sizes
+        )
+    data = read_dota(
+        root,
+        same_folder=dataset.same_folder,
+        val_fraction=dataset.val_fraction,
+        seed=experiment.seed,
+    )
+    counted, _ = apply_class_rules(data.annotations, dataset)
+    require_objects(data.images, counted, str(root))
+    by_split = data.images["split"].value_counts()
+    logger.info(
+        "Read %s objects on %s training and %s validation images in %.1f s",
+        f"{len(data.annotations):,}",
+        f"{by_split.get('train', 0):,}",
+        f"{by_split.get('val', 0):,}",
+        time.perf_counter() - started,
+    )
+    return data.images, data.annotations, data.issues
+
+
+def check_annotations(
+    images: pd.DataFrame,
+    raw_annotations: pd.DataFrame,
+    reading_issues: pd.DataFrame,
+    dataset: DatasetSection,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return ``annotations`` that count, and all ``data_issues``."""
+    from obbflow.data.checks import check_annotations as check
+    from obbflow.data.class_rules import require_objects
+
+    annotations, issues = check(images, raw_annotations, reading_issues, dataset)
+    require_objects(images, annotations, _name_data_set(dataset))
+    _log_issues(issues)
+    logger.info(
+        "Checked %s objects: kept %s of %d classes and %s ignore regions",
+        f"{len(raw_annotations):,}",
+        f"{(~annotations['ignore']).sum():,}",
+        annotations["class_name"].nunique(),
+        f"{annotations['ignore'].sum():,}",
+    )
+    return annotations, issues
+
+
+def tile_images(
+    images: pd.DataFrame,
+    annotations: pd.DataFrame,
+    dataset: DatasetSection,
+    tiling: TilingSection,
+    paths: PathsSection,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Cut what changed into tile files; return ``tile_index`` and ``tile_annotations``."""
+    from obbflow.data.tile_store import tile_data_set
+
+    started = time.perf_counter()
+    tiled = tile_data_set(images, annotations, dataset, tiling, paths.tiles)
+    report = tiled.report
+    logger.info(
+        "Cut %s images into %s tiles (%s images unchanged, %s stale files removed) in %.1f s",
+        f"{report.n_images:,}",
+        f"{report.n_tiles:,}",
+        f"{report.n_unchanged:,}",
+        f"{report.n_removed:,}",
+        time.perf_counter() - started,
+    )
+    return tiled.tile_index, tiled.tile_annotations
+
+
+def build_class_map(
+    tile_index: pd.DataFrame,
+    tile_annotations: pd.DataFrame,
+    dataset: DatasetSection,
+) -> dict[str, int]:
+    """Return class name -> id, 1..C, of the objects on training tiles."""
+    from obbflow.data.class_map import map_classes
+
+    where = _name_data_set(dataset)
+    class_map = map_classes(tile_index, tile_annotations, where)
+    logger.info("Mapped %d classes: %s", len(class_map), ", ".join(class_map))
+    return class_map
+
+
+def compute_class_weights(
+    tile_index: pd.DataFrame,
+    tile_annotations: pd.DataFrame,
+    class_map: dict[str, int],
+    loss: LossSection,
+) -> pd.DataFrame:
+    """Return the class weight table, one row a class of ``class_map``, in the order of ids."""
+    from obbflow.data.class_map import count_objects
+    from obbflow.data.class_weights import weigh_classes
+
+    table = weigh_classes(
+        count_objects(tile_index, tile_annotations, "train"),
+        class_map,
+        method=loss.class_weight_method,
+        beta=loss.class_weight_beta,
+        overrides=loss.class_weight_overrides,
+    )
+    logger.info(
+        "Weighed %d classes by %s from %s training objects: %.2f to %.2f",
+        len(table),
+        loss.class_weight_method,
+        f"{table['count'].sum():,}",
+        table["weight"].min(),
+        table["weight"].max(),
+    )
+    return table
+
+
+def _name_data_set(dataset: DatasetSection) -> str:
+    """Return the data set's name in messages."""
+    return "the demo scenes" if dataset.data_root is None else str(dataset.data_root)
+
+
+def _log_issues(issues: pd.DataFrame) -> None:
+    """Log a line a kind of issue, with its number and the first place."""
+    for (severity, kind), group in issues.groupby(["severity", "kind"], sort=True):
+        first = group.iloc[0]
+        place = "" if pd.isna(first["file"]) else str(first["file"])
+        place += "" if pd.isna(first["line"]) else f":{first['line']}"
+        logger.log(
+            logging.INFO if severity == "info" else logging.WARNING,
+            "%s: %s in data_issues, first: %s%s (%s)",
+            str(kind).replace("_", " "),
+            f"{len(group):,}",
+            f"{place}: " if place else "",
+            first["message"],
+            first["action"],
+        )

@@ -1,0 +1,1 @@
+"""Final mAP of the best checkpoint."""

@@ -1,0 +1,103 @@
+"""Nodes that draw figures and write the report."""
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from obbflow.config import (
+    DatasetSection,
+    EvaluationSection,
+    ExperimentSection,
+    PreprocessingSection,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+logger = logging.getLogger(__name__)
+
+
+def draw_figures(
+    training_metrics: pd.DataFrame,
+    class_metrics: pd.DataFrame,
+    precision_recall: pd.DataFrame,
+    class_weights: pd.DataFrame,
+    tile_annotations: pd.DataFrame,
+) -> "tuple[Figure, Figure, Figure, Figure, Figure, Figure]":
+    """Return the figures of a run in the order of the pipeline's outputs."""
+    from obbflow.reporting import figures
+
+    drawn = (
+        figures.training_curves(training_metrics),
+        figures.lr_curve(training_metrics),
+        figures.class_ap(class_metrics),
+        figures.precision_recall_curves(precision_recall, class_metrics),
+        figures.class_balance(class_weights),
+        figures.object_sizes(tile_annotations),
+    )
+    logger.info("Drew %d figures", len(drawn))
+    return drawn
+
+
+def render_report(
+    run_record: dict[str, Any],
+    training_metrics: pd.DataFrame,
+    final_metrics: dict[str, Any],
+    class_metrics: pd.DataFrame,
+    class_weights: pd.DataFrame,
+    precision_recall: pd.DataFrame,
+    detections: pd.DataFrame,
+    tile_index: pd.DataFrame,
+    tile_annotations: pd.DataFrame,
+    class_map: dict[str, int],
+    data_issues: pd.DataFrame,
+    experiment: ExperimentSection,
+    dataset: DatasetSection,
+    preprocessing: PreprocessingSection,
+    evaluation: EvaluationSection,
+) -> str:
+    """Return the report as one self-contained HTML page.
+
+    It draws its figures itself, for light and for dark screens; those of the catalog cannot be
+    read back.
+    """
+    from obbflow.data.tile_dataset import TileDataset
+    from obbflow.data.transforms import EvalTransform
+    from obbflow.reporting.report import ReportData
+    from obbflow.reporting.report import render_report as render
+
+    started = time.perf_counter()
+    tiles = TileDataset(
+        tile_index,
+        tile_annotations,
+        class_map,
+        EvalTransform(preprocessing),
+        split="val",
+        dataset=dataset,
+        seed=experiment.seed,
+        cache_bytes=0,
+    )
+    page = render(
+        ReportData(
+            run_record=run_record,
+            training_metrics=training_metrics,
+            final_metrics=final_metrics,
+            class_metrics=class_metrics,
+            class_weights=class_weights,
+            precision_recall=precision_recall,
+            detections=detections,
+            tile_index=tile_index,
+            tile_annotations=tile_annotations,
+            data_issues=data_issues,
+            class_names=tiles.class_names,
+            tile_ids=tiles.tile_ids,
+            ground_truth=tiles.ground_truth,
+            tile_image=tiles.tile_image,
+            evaluation=evaluation,
+        )
+    )
+    size_mb, seconds = len(page.encode()) / 1e6, time.perf_counter() - started
+    logger.info("Wrote a report of %.1f MB in %.1f s", size_mb, seconds)
+    return page

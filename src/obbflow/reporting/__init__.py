@@ -1,0 +1,1 @@
+"""Figures, drawn tiles and the report page."""

@@ -1,0 +1,56 @@
+"""Figures and tiles as data URIs: what lets one HTML file hold them all."""
+
+import base64
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from PIL import Image
+
+from obbflow.reporting.style import DARK, LIGHT, Theme
+
+_JPEG_QUALITY = 88
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure for light and for dark pages, with the text for those who cannot see it."""
+
+    light: str
+    dark: str
+    alt: str
+    caption: str
+
+
+def picture(draw: Callable[[Theme], Figure], alt: str, caption: str = "") -> Picture:
+    """Return what ``draw`` draws, in both themes.
+
+    Args:
+        draw: Takes a theme and returns a figure.
+        alt: What the figure shows, in words.
+        caption: Shown below it.
+    """
+    return Picture(svg_uri(draw(LIGHT)), svg_uri(draw(DARK)), alt, caption)
+
+
+def svg_uri(figure: Figure) -> str:
+    """Return a figure as a data URI; the same figure gives the same bytes."""
+    stream = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "obbflow"}):  # else ids are random
+        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+    text = stream.getvalue()
+    drawing = text[text.index("<svg") :]  # without the prolog, which names a DTD on the web
+    return _data_uri("image/svg+xml", drawing.encode())
+
+
+def jpeg_uri(image: Image.Image) -> str:
+    """Return an image as a data URI."""
+    stream = io.BytesIO()
+    image.save(stream, "JPEG", quality=_JPEG_QUALITY, subsampling=0, optimize=True)
+    return _data_uri("image/jpeg", stream.getvalue())
+
+
+def _data_uri(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"

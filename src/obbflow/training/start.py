@@ -1,0 +1,220 @@
+"""Where a training starts: anew, from weights, or after the last epoch of an earlier run."""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from obbflow.config import CheckpointSection, TrainingSection
+from obbflow.errors import CheckpointError, ConfigError, TrainingError, did_you_mean
+from obbflow.training.checkpoints import BEST, CheckpointManager, peek_checkpoint
+from obbflow.training.status import FINISHED, read_status
+
+logger = logging.getLogger(__name__)
+
+_FIXED_LENGTH = ("cosine_annealing", "one_cycle")  # schedules that are stretched over the epochs
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a training starts.
+
+    Attributes:
+        run_dir: Folder in which it goes on.
+        resume: Checkpoint of ours after whose epoch it continues.
+        weights: File whose weights it starts from, at epoch 1.
+        resumed_from: Run or file that it continues.
+        best: Best checkpoint so far of a run that is continued in another folder.
+        is_complete: Nothing is left to train; ``run_dir`` holds the results.
+    """
+
+    run_dir: Path
+    resume: Path | None = None
+    weights: Path | None = None
+    resumed_from: str | None = None
+    best: Path | None = None
+    is_complete: bool = False
+
+
+def choose_start(
+    runs: Path,
+    run_id: str,
+    checkpoint: CheckpointSection,
+    training: TrainingSection,
+    fingerprint: str,
+) -> Start:
+    """Return where to start, by ``load_from_checkpoint``, ``load_from_experiment``, discovery.
+
+    Args:
+        runs: Folder of all run directories.
+        run_id: Of the present run.
+        checkpoint: What the user asks for.
+        training: ``num_epochs`` says whether an earlier run is complete.
+        fingerprint: Hash of configuration and data, by which earlier runs are recognised.
+
+    Raises:
+        CheckpointError: If a file asked for is missing.
+        ConfigError: If there is no such experiment.
+        TrainingError: If the folder of a new run holds another run.
+    """
+    if checkpoint.load_from_checkpoint is not None:
+        fresh = _fresh(runs, run_id)
+        return _from_file(checkpoint.load_from_checkpoint, checkpoint, fresh)
+    if checkpoint.load_from_experiment is not None:
+        return _from_experiment(runs, run_id, checkpoint, training)
+    if checkpoint.discover_previous_run:
+        found = _discover(runs, fingerprint)
+        if found is not None:
+            return found
+        logger.info("No earlier run of this configuration and data in %s: starting anew", runs)
+    return _fresh(runs, run_id)
+
+
+def check_fit(path: Path, class_map: Mapping[str, int], checkpoint: CheckpointSection) -> None:
+    """Compare the classes of a checkpoint of ours with those of the data.
+
+    Raises:
+        CheckpointError: Showing both, unless prefixes say what not to load.
+    """
+    content = peek_checkpoint(path)
+    stored = (content or {}).get("class_map")
+    if stored is None or stored == dict(class_map) or checkpoint.load_exclude_prefixes:
+        return
+    advice = "Set checkpoint.load_exclude_prefixes to drop the classifier."
+    if len(stored) != len(class_map):
+        raise CheckpointError(
+            f"{path}: holds {len(stored)} classes, the class map {len(class_map)}. {advice} "
+            f"Checkpoint: {', '.join(stored)}. Class map: {', '.join(class_map)}."
+        )
+    raise CheckpointError(
+        f"{path}: its classes are {_ordered(stored)}, those of the data {_ordered(class_map)}. "
+        f"Train on the same classes, or rename them with dataset.map_labels. {advice}"
+    )
+
+
+def compare_settings(path: Path, sections: Mapping[str, Mapping[str, Any]]) -> None:
+    """Log in one line which settings differ from those of a checkpoint that is continued.
+
+    Raises:
+        ConfigError: If the number of epochs changed under a schedule that is stretched over them.
+    """
+    stored = (peek_checkpoint(path) or {}).get("config") or {}
+    changed = [
+        f"{name}.{key} {stored[name][key]!r} -> {value!r}"
+        for name in ("training", "loss", "data_loader", "preprocessing", "model")
+        for key, value in sections[name].items()
+        if name in stored and key in stored[name] and stored[name][key] != value
+    ]
+    training = TrainingSection.model_validate(sections["training"])
+    former = stored.get("training", {}).get("num_epochs", training.num_epochs)
+    if former != training.num_epochs and training.schedule in _FIXED_LENGTH:
+        raise ConfigError(
+            f"training.num_epochs: {path} was trained with {training.schedule} over {former} "
+            f"epochs, got {training.num_epochs}; the rate would jump. Set it to {former}, or start "
+            "from the weights with checkpoint.resume_from_checkpoint_epoch=false."
+        )
+    if changed:
+        logger.info("Continuing %s with other settings: %s", path, "; ".join(changed))
+
+
+def _fresh(runs: Path, run_id: str) -> Start:
+    """Return a start in a folder of its own."""
+    name = run_id
+    if run_id == "interactive":  # notebooks have no run id: each training gets its own
+        name = f"interactive-{datetime.now(UTC):%Y-%m-%dT%H.%M.%S.%f}"
+    run_dir = runs / name
+    if read_status(run_dir) is not None:
+        raise TrainingError(
+            f"{run_dir}: the folder holds another run. Give this run another id, or continue that "
+            f"one with checkpoint.load_from_experiment={name}."
+        )
+    return Start(run_dir)
+
+
+def _from_file(path: Path, checkpoint: CheckpointSection, fresh: Start) -> Start:
+    """Return a start from a file: resumed if it is ours, else from its weights."""
+    if not path.is_file():
+        raise CheckpointError(
+            f"checkpoint.load_from_checkpoint: there is no file {path}. Correct the path."
+        )
+    content = peek_checkpoint(path)
+    partial = checkpoint.load_include_prefixes or checkpoint.load_exclude_prefixes
+    if content is None or partial or not checkpoint.resume_from_checkpoint_epoch:
+        return Start(fresh.run_dir, weights=path, resumed_from=None)
+    best = path.with_name(BEST) if content["kind"] == "full" else None
+    return Start(
+        fresh.run_dir,
+        resume=path,
+        resumed_from=str(path),
+        best=best if best and best.is_file() else None,
+    )
+
+
+def _from_experiment(
+    runs: Path, run_id: str, checkpoint: CheckpointSection, training: TrainingSection
+) -> Start:
+    """Return a start from an earlier run, in a folder of its own."""
+    name = str(checkpoint.load_from_experiment)
+    former = CheckpointManager(runs / name)
+    known = sorted((path.name for path in runs.iterdir()), reverse=True) if runs.is_dir() else []
+    if name not in known:
+        raise ConfigError(
+            f"checkpoint.load_from_experiment: there is no run {name!r} in {runs}"
+            f"{did_you_mean(name, known)}. The newest are: {', '.join(known[:_SHOWN]) or 'none'}."
+        )
+    chosen = former.latest if checkpoint.resume_from_checkpoint_epoch else former.best
+    if chosen is None:
+        raise CheckpointError(
+            f"checkpoint.load_from_experiment: the run {name} has no checkpoint, no epoch of it "
+            "was finished. Start without it."
+        )
+    if not checkpoint.resume_from_checkpoint_epoch:
+        return Start(_fresh(runs, run_id).run_dir, weights=chosen, resumed_from=name)
+    content = peek_checkpoint(chosen)
+    if content is not None and content["epoch"] >= training.num_epochs:
+        logger.info("Run %s already has %d epochs: nothing to train", name, content["epoch"])
+        return Start(former.run_dir, resumed_from=name, is_complete=True)
+    fresh = _fresh(runs, run_id)
+    return Start(fresh.run_dir, resume=chosen, resumed_from=name, best=former.best)
+
+
+def _discover(runs: Path, fingerprint: str) -> Start | None:
+    """Return a start in the newest run with this fingerprint, None if there is none."""
+    same = [
+        (str(status["started"]), run_dir, status)
+        for run_dir, status in _statuses(runs)
+        if status.get("configuration_hash") == fingerprint
+    ]
+    if not same:
+        return None
+    _, run_dir, status = max(same, key=lambda entry: entry[0])
+    if status["state"] == FINISHED:
+        logger.info(
+            "The newest run of this configuration, %s, is finished: its results are used, nothing "
+            "is trained. For another training, leave out checkpoint.discover_previous_run.",
+            run_dir.name,
+        )
+        return Start(run_dir, resumed_from=run_dir.name, is_complete=True)
+    latest = CheckpointManager(run_dir).latest
+    logger.info("Continuing run %s after epoch %d", run_dir.name, status.get("epoch", 0))
+    return Start(run_dir, resume=latest, resumed_from=run_dir.name)
+
+
+def _statuses(runs: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield run directories with their status; a folder without a readable one is no run."""
+    for run_dir in sorted(runs.iterdir()) if runs.is_dir() else ():
+        try:
+            status = read_status(run_dir)
+        except json.JSONDecodeError as error:
+            logger.warning("%s: status.json cannot be read (%s): not a run", run_dir, error)
+            status = None
+        if status is not None:
+            yield run_dir, status
+
+
+def _ordered(class_map: Mapping[str, int]) -> str:
+    return ", ".join(sorted(class_map, key=class_map.__getitem__))

@@ -1,0 +1,146 @@
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from obbflow.config import (
+    SECTIONS,
+    DatasetSection,
+    DemoSection,
+    PathsSection,
+    TrainingSection,
+    fill_sections,
+)
+from obbflow.errors import ConfigError
+
+DEMO = {"dataset": {"format": "synthetic"}}
+
+
+def test_absent_and_null_sections_become_their_defaults():
+    filled = fill_sections({**DEMO, "loss": None})
+
+    assert list(filled) == list(SECTIONS)
+    assert filled["loss"]["class_weight_method"] == "sqrt"
+    assert filled["training"]["num_epochs"] == 20
+
+
+def test_given_values_are_kept():
+    filled = fill_sections({**DEMO, "training": {"num_epochs": 3}})
+
+    assert filled["training"]["num_epochs"] == 3
+    assert filled["training"]["momentum"] == 0.9
+
+
+def test_filled_parameters_are_plain_and_pass_again_unchanged():
+    filled = fill_sections({**DEMO, "dataset": {"format": "synthetic", "data_root": "some/folder"}})
+
+    assert yaml.safe_load(yaml.safe_dump(filled)) == filled
+    assert fill_sections(filled) == filled
+    assert filled["dataset"]["data_root"] == "some/folder"
+
+
+def test_what_was_given_is_not_changed():
+    given = {"dataset": {"format": "synthetic"}, "loss": None}
+
+    fill_sections(given)
+
+    assert given == {"dataset": {"format": "synthetic"}, "loss": None}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"trian": {"num_epochs": 1}}, "trian: unknown section"),
+        (
+            {"loss": {"class_weight_metod": "sqrt"}},
+            "loss.class_weight_metod: unknown key, did you mean 'class_weight_method'?",
+        ),
+        ({"training": {"num_epochs": 0}}, "training.num_epochs: input should be greater than"),
+        ({"training": {"optimizer": "sdg"}}, "training.optimizer: input should be 'sgd' or"),
+        ({"training": 3}, "training: a section holds keys and values, got 3"),
+        ({"training": {"num_epochs": None}}, "training.num_epochs: input should be a valid int"),
+        (
+            {"training": {"lr_scheduler_type": "multistep"}},
+            "training.lr_scheduler_milestones: multistep needs at least one epoch",
+        ),
+        (
+            {"dataset": {"format": "synthetic", "overlap": 64}, "tiling": {"tile_size": 64}},
+            "dataset.overlap: must be smaller than tiling.tile_size, got 64 and 64",
+        ),
+        (
+            {"training": {"lr_scheduler_type": "one_cycle", "lr_warmup_steps": 10}},
+            "training.lr_warmup_steps: one_cycle warms up by itself, got 10 steps",
+        ),
+    ],
+    ids=lambda value: value.split(":")[0] if isinstance(value, str) else "",
+)
+def test_a_mistake_is_named_with_its_key(parameters, message):
+    with pytest.raises(ConfigError) as caught:
+        fill_sections({**DEMO, **parameters})
+
+    assert message in str(caught.value)
+
+
+def test_all_mistakes_come_in_one_message():
+    with pytest.raises(ConfigError) as caught:
+        fill_sections(
+            {
+                **DEMO,
+                "modle": {},
+                "loss": {"focal_gama": 2},
+                "training": {"num_epochs": -1, "learning_rate": "fast"},
+            }
+        )
+
+    problems = [line.strip() for line in str(caught.value).splitlines()[1:-1]]
+    assert {problem.split(":")[0] for problem in problems} == {
+        "modle",
+        "loss.focal_gama",
+        "training.num_epochs",
+        "training.learning_rate",
+    }
+    assert "did you mean 'model'?" in problems[0]
+
+
+def test_real_images_need_a_data_root():
+    with pytest.raises(ConfigError, match="OBBFLOW_DATA_ROOT"):
+        fill_sections({"dataset": {"format": "dota"}})
+
+
+@pytest.mark.parametrize(
+    ("data_root", "draws"), [(None, True), ("photos", False)], ids=["alone", "with a data root"]
+)
+def test_demo_scenes_are_drawn_only_without_a_data_root(data_root, draws):
+    assert DatasetSection(format="synthetic", data_root=data_root).draws_demo is draws
+
+
+def test_every_section_is_frozen_and_says_what_it_is():
+    for name, section in SECTIONS.items():
+        assert section.model_config["frozen"], name
+        assert section.model_config["extra"] == "forbid", name
+        assert section.__doc__, name
+
+    with pytest.raises(ValidationError, match="frozen"):
+        DemoSection().seed = 1
+
+
+@pytest.mark.parametrize(
+    ("given", "schedule"),
+    [
+        ({}, "step"),
+        ({"lr_scheduler_milestones": [8, 11]}, "multistep"),
+        ({"lr_scheduler_type": "cosine_annealing"}, "cosine_annealing"),
+    ],
+    ids=["nothing said", "milestones", "named"],
+)
+def test_the_schedule_follows_from_what_is_said(given, schedule):
+    assert TrainingSection(**given).schedule == schedule
+
+
+def test_everything_is_written_below_one_folder():
+    paths = PathsSection(data_dir="/data")
+
+    assert [str(folder) for folder in (paths.demo_scenes, paths.tiles, paths.runs)] == [
+        "/data/01_raw/demo",
+        "/data/03_primary/tiles",
+        "/data/06_models/runs",
+    ]
