@@ -39,28 +39,35 @@ class MaxIoUMatcher:
         matches = priors.new_full((len(priors),), BACKGROUND, dtype=torch.int64)
         if len(gt) == 0 or len(priors) == 0:
             return matches
+        pieces = list(_chunks(len(gt), len(priors)))
+        whole = overlap(gt, priors) if len(pieces) == 1 else None  # small: computed only once
         best_of_gt = priors.new_zeros(len(gt))
-        for piece in _chunks(len(gt), len(priors)):
-            overlaps = overlap(gt, priors[piece])
+        for piece in pieces:
+            overlaps = overlap(gt, priors[piece]) if whole is None else whole
             best, index = overlaps.max(dim=0)
             matches[piece] = torch.where(
                 best >= self.positive, index, torch.where(best < self.negative, BACKGROUND, IGNORED)
             )
             best_of_gt = torch.maximum(best_of_gt, overlaps.amax(dim=1))
         if self.low_quality:
-            self._match_low_quality(matches, gt, priors, overlap, best_of_gt)
+            wanted = torch.where(best_of_gt >= max(self.min_positive, 1e-6), best_of_gt, torch.inf)
+            for piece in pieces:
+                overlaps = overlap(gt, priors[piece]) if whole is None else whole
+                matches[piece] = _match_low_quality(matches[piece], overlaps, wanted)
         return matches
 
-    def _match_low_quality(
-        self, matches: Tensor, gt: Tensor, priors: Tensor, overlap: Overlap, best_of_gt: Tensor
-    ) -> None:
-        """Give every ground truth its best priors, in place; of two, the later one wins."""
-        wanted = torch.where(best_of_gt >= max(self.min_positive, 1e-6), best_of_gt, torch.inf)
-        order = torch.arange(1, len(gt) + 1, device=gt.device)[:, None]
-        for piece in _chunks(len(gt), len(priors)):
-            reached = overlap(gt, priors[piece]) >= wanted[:, None]
-            last = (reached * order).amax(dim=0) - 1
-            matches[piece] = torch.where(last >= 0, last, matches[piece])
+
+def _match_low_quality(matches: Tensor, overlaps: Tensor, wanted: Tensor) -> Tensor:
+    """Return (M,) matches in which every ground truth has its best priors; the later one wins.
+
+    Args:
+        matches: (M,) so far.
+        overlaps: (N, M) IoU.
+        wanted: (N,) the IoU from which a prior is among the best of a ground truth.
+    """
+    order = torch.arange(1, len(overlaps) + 1, device=overlaps.device)[:, None]
+    last = ((overlaps >= wanted[:, None]) * order).amax(dim=0) - 1
+    return torch.where(last >= 0, last, matches)
 
 
 def ignore_covered(

@@ -81,9 +81,9 @@ def pick_tiles(
         detections, ground_truth, result, tile_ids, score_threshold, iou_threshold
     ).dropna(subset=["f1"])
     ranked = scored.sort_values(["f1", "n_gt", "image_id"], ascending=[False, False, True])
-    worst = scored.sort_values(["f1", "n_gt", "image_id"], ascending=[True, False, True]).head(1)
-    best = ranked.head(1)
-    between = ranked.drop(index=[*best.index, *worst.index])
+    best, others = ranked.head(1), ranked.iloc[1:]
+    worst = others.sort_values(["f1", "n_gt", "image_id"], ascending=[True, False, True]).head(1)
+    between = others.drop(index=worst.index)
     median = between.iloc[(len(between) - 1) // 2 :].head(1)
     if len(ranked) < 2:
         return _picked("The only tile with objects or detections", best)

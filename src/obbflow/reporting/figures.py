@@ -204,10 +204,12 @@ def object_sizes(tile_annotations: pd.DataFrame, theme: Theme = LIGHT) -> Figure
     Size is the root of the box's area, so a box of 40 x 10 px counts as 20 px.
 
     Args:
-        tile_annotations: ``tables.TILE_ANNOTATIONS``; ignore regions are left out.
+        tile_annotations: ``tables.TILE_ANNOTATIONS``; ignore regions are left out, and an object
+            in several tiles counts once, where most of it is visible.
         theme: Colours.
     """
     objects = tile_annotations[~tile_annotations["ignore"].astype(bool)]
+    objects = objects.sort_values("iof", kind="stable").drop_duplicates("object_id", keep="last")
     sizes = np.sqrt(objects["w"] * objects["h"])
     names = sorted(objects["class_name"].unique())
     with draw_figure(_WIDTH, _rows_height(len(names)), theme) as figure:

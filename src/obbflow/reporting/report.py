@@ -47,7 +47,7 @@ _FIGURE_TEXTS = {
     ),
     "object_sizes": (
         "Histogram of object sizes for each class.",
-        "Objects of all tiles; one in an overlap counts in each tile.",
+        "Training and validation; an object in several tiles counts once.",
     ),
 }
 

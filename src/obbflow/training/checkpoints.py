@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 FORMAT = "obbflow.checkpoint"
 LAST, BEST = "last.pt", "best.pt"
 
+_PLAIN = (str, int, float, bool, type(None))
 _EPOCH_FILE = re.compile(r"epoch_(\d{4,})\.pt")
 _WRITE_ATTEMPTS = 3
 _FIRST_WAIT = 0.2  # seconds; each further wait is four times as long
@@ -124,6 +125,7 @@ def write_checkpoint(content: Mapping[str, Any], target: Path) -> None:
     Raises:
         TrainingError: If the disk is full, with the bytes needed, or the third attempt fails. A
             former ``target`` is untouched.
+        TypeError: If ``content`` holds anything that could not be read back.
     """
     payload = {"format": FORMAT, **content}
     payload["checksum"] = content_checksum(payload)
@@ -208,8 +210,13 @@ def _chunks(content: object) -> Iterator[bytes | Any]:
         yield f"sequence {len(content)};".encode()
         for value in content:
             yield from _chunks(value)
-    else:
+    elif type(content) in _PLAIN:  # a subclass, such as torch's version, could not be read back
         yield f"{content!r};".encode()
+    else:
+        raise TypeError(
+            f"a checkpoint holds tensors and plain values, got a {type(content).__name__}: "
+            f"{content!r}"
+        )
 
 
 def _size_bytes(content: object) -> int:

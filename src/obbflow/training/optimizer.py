@@ -61,7 +61,7 @@ def build_optimizer(model: nn.Module, training: TrainingSection) -> Optimizer:
         for (rate, decay), parameters in groups.items()
     ]
     logger.info(
-        "Optimizer %s: learning rate %g (base %g, %d batches a step), %d groups",
+        "Optimizer %s: learning rate %g (base %g, batches a step: %d), parameter groups: %d",
         training.optimizer,
         base,
         training.learning_rate,

@@ -19,7 +19,7 @@ import obbflow
 from obbflow.training.device import Hardware, Runtime
 from obbflow.training.loop import TrainingOutcome
 
-_LIBRARIES = ("torch", "torchvision", "numpy", "pandas", "pillow", "shapely", "kedro", "pydantic")
+_LIBRARIES = ("torchvision", "numpy", "pandas", "pillow", "shapely", "kedro", "pydantic")
 _GIT_SECONDS = 10
 
 
@@ -58,9 +58,9 @@ def describe_environment(runtime: Runtime, hardware: Hardware) -> dict[str, Any]
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of the libraries that results depend on, those installed."""
-    installed = {dist.metadata["Name"].lower() for dist in metadata.distributions()}
-    return {name: metadata.version(name) for name in _LIBRARIES if name in installed}
+    """Return the versions of the libraries that results depend on."""
+    versions = {name: metadata.version(name) for name in _LIBRARIES}
+    return {"torch": str(torch.__version__), **versions}  # torch's own names its CUDA
 
 
 def git_state(folder: Path) -> dict[str, Any]:

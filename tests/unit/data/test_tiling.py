@@ -35,11 +35,9 @@ def test_tiles_step_by_stride_and_end_flush(size, tile, overlap, expected):
     assert windows(*size, tile_size=tile, overlap=overlap) == expected
 
 
-@given(
-    st.integers(1, 400), st.integers(1, 400), st.integers(4, 90), st.floats(0, 1, exclude_max=True)
-)
-def test_tiles_cover_the_image_once_each_and_stay_inside(width, height, tile, share):
-    overlap = min(int(share * tile), tile - 1)
+@given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 90), st.integers(0, 89))
+def test_tiles_cover_the_image_once_each_and_stay_inside(width, height, tile, overlap):
+    overlap %= max(1, tile - 6)  # at least 6 px a step, to keep it quick
     found = windows(width, height, tile, overlap)
     columns, rows = (sorted({corner[axis] for corner in found}) for axis in (0, 1))
     assert sorted(found) == list(itertools.product(columns, rows))

@@ -169,6 +169,13 @@ def test_the_third_failure_is_an_error(tmp_path, monkeypatch):
     assert len(calls) == 3
 
 
+@pytest.mark.parametrize("value", [torch.__version__, object(), {1, 2}], ids=type)
+def test_what_could_not_be_read_back_is_refused(tmp_path, value):
+    with pytest.raises(TypeError, match="holds tensors and plain values, got a"):
+        write_checkpoint({"epoch": 1, "value": [value]}, tmp_path / "x.pt")
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_checksum_depends_on_names_types_shapes_and_values():
     base = {"a": torch.zeros(4), "n": 1}
     others = [
