@@ -136,7 +136,9 @@ def load_backbone_weights(backbone: nn.Module, name: str, file: str | None) -> N
             "model.pretrained_backbone=false to start from random weights."
         )
     report = load_checkpoint(path, backbone)
-    if report.missing or report.mismatched:
+    # The blocks of a shallower network are a part of a deeper one's: what is left over tells.
+    deeper = any(name.startswith("layer") for name in report.unexpected)
+    if report.missing or report.mismatched or deeper:
         raise CheckpointError(
             f"{report}\nThese are not the weights of {name} at this width; correct "
             "model.backbone, model.backbone_width or model.backbone_weights."

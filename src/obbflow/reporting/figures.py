@@ -5,16 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentFormatter
 
-from obbflow.reporting.style import LIGHT, Theme, draw_figure, plain_text, say, short_names
+from obbflow.reporting.style import LIGHT, draw_figure, plain_text, say, short_names
 
 _WIDTH = 5.6  # inches: half of a report's width
 _HEIGHT = 3.3
 _MARKED_EPOCHS = 40  # up to this many, every epoch has a marker
 _NAMED_CURVES = 8
+_SHADES = 32
 _SCORE_COLUMNS = {
     "val/AP50": "AP50",
     "val/AP75": "AP75",
@@ -22,60 +23,58 @@ _SCORE_COLUMNS = {
 }
 
 
-def training_curves(training_metrics: pd.DataFrame, theme: Theme = LIGHT) -> Figure:
+def training_curves(training_metrics: pd.DataFrame) -> Figure:
     """Return total loss, parts of the loss and validation scores over the epochs, side by side.
 
     Args:
         training_metrics: A row an epoch: ``epoch``, ``train/*``, ``val/*``.
-        theme: Colours.
     """
-    with draw_figure(2.6 * _WIDTH, _HEIGHT, theme) as figure:
+    with draw_figure(2.6 * _WIDTH, _HEIGHT) as figure:
         left, middle, right = figure.subplots(1, 3)
-        _draw_total_loss(left, training_metrics, theme)
-        _draw_loss_parts(middle, training_metrics, theme)
-        _draw_scores(right, training_metrics, theme)
+        _draw_total_loss(left, training_metrics)
+        _draw_loss_parts(middle, training_metrics)
+        _draw_scores(right, training_metrics)
     return figure
 
 
-def loss_curve(training_metrics: pd.DataFrame, theme: Theme = LIGHT) -> Figure:
+def loss_curve(training_metrics: pd.DataFrame) -> Figure:
     """Return the total loss over the epochs, see ``training_curves``."""
-    with draw_figure(_WIDTH, _HEIGHT, theme) as figure:
-        _draw_total_loss(figure.subplots(), training_metrics, theme)
+    with draw_figure(_WIDTH, _HEIGHT) as figure:
+        _draw_total_loss(figure.subplots(), training_metrics)
     return figure
 
 
-def loss_parts(training_metrics: pd.DataFrame, theme: Theme = LIGHT) -> Figure:
+def loss_parts(training_metrics: pd.DataFrame) -> Figure:
     """Return the parts of the training loss over the epochs, see ``training_curves``."""
-    with draw_figure(_WIDTH, _HEIGHT, theme) as figure:
-        _draw_loss_parts(figure.subplots(), training_metrics, theme)
+    with draw_figure(_WIDTH, _HEIGHT) as figure:
+        _draw_loss_parts(figure.subplots(), training_metrics)
     return figure
 
 
-def score_curve(training_metrics: pd.DataFrame, theme: Theme = LIGHT) -> Figure:
+def score_curve(training_metrics: pd.DataFrame) -> Figure:
     """Return the validation scores over the epochs, see ``training_curves``."""
-    with draw_figure(_WIDTH, _HEIGHT, theme) as figure:
-        _draw_scores(figure.subplots(), training_metrics, theme)
+    with draw_figure(_WIDTH, _HEIGHT) as figure:
+        _draw_scores(figure.subplots(), training_metrics)
     return figure
 
 
-def lr_curve(training_metrics: pd.DataFrame, theme: Theme = LIGHT) -> Figure:
+def lr_curve(training_metrics: pd.DataFrame) -> Figure:
     """Return the learning rate at the end of each epoch, with its range over parameter groups.
 
     Args:
         training_metrics: A row an epoch: ``epoch``, ``lr``; ``lr_min`` and ``lr_max`` if known.
-        theme: Colours.
     """
-    with draw_figure(_WIDTH, _HEIGHT, theme) as figure:
+    with draw_figure(_WIDTH, _HEIGHT) as figure:
         axes = figure.subplots()
         axes.set_title("Learning rate")
-        if _plot_epochs(axes, training_metrics, {"lr": "first group"}, theme):
+        if _plot_epochs(axes, training_metrics, {"lr": "first group"}):
             groups = [name in training_metrics for name in ("lr_min", "lr_max")]
             if all(groups) and (training_metrics["lr_min"] < training_metrics["lr_max"]).any():
                 axes.fill_between(
                     training_metrics["epoch"].astype(float),
                     training_metrics["lr_min"].astype(float),
                     training_metrics["lr_max"].astype(float),
-                    color=theme.palette[0],
+                    color=LIGHT.palette[0],
                     alpha=0.2,
                     linewidth=0,
                     label="all groups",
@@ -84,29 +83,28 @@ def lr_curve(training_metrics: pd.DataFrame, theme: Theme = LIGHT) -> Figure:
             axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4))
             axes.set_ylim(bottom=0)
         else:
-            say(axes, "No learning rate was recorded.", theme)
+            say(axes, "No learning rate was recorded.")
     return figure
 
 
-def class_ap(class_metrics: pd.DataFrame, theme: Theme = LIGHT) -> Figure:
+def class_ap(class_metrics: pd.DataFrame) -> Figure:
     """Return bars of AP50 and AP50:95 for each class, best first.
 
     Args:
         class_metrics: ``tables.CLASS_METRICS``; a missing AP is said, not drawn as 0.
-        theme: Colours.
     """
     table = class_metrics.sort_values(
         ["ap50", "ap50_95", "class_name"], ascending=[False, False, True], na_position="last"
     )
-    with draw_figure(_WIDTH, _rows_height(len(table)), theme) as figure:
+    with draw_figure(_WIDTH, _rows_height(len(table))) as figure:
         axes = figure.subplots()
         axes.set_title("Average precision by class")
         if table.empty:
-            say(axes, "There is no class.", theme)
+            say(axes, "There is no class.")
             return figure
         rows = np.arange(len(table))
-        axes.barh(rows, table["ap50"].fillna(0), 0.72, color=theme.palette[5], label="AP50")
-        axes.barh(rows, table["ap50_95"].fillna(0), 0.34, color=theme.palette[0], label="AP50:95")
+        axes.barh(rows, table["ap50"].fillna(0), 0.72, color=LIGHT.palette[5], label="AP50")
+        axes.barh(rows, table["ap50_95"].fillna(0), 0.34, color=LIGHT.palette[0], label="AP50:95")
         for row, (ap50, ap50_95) in enumerate(zip(table["ap50"], table["ap50_95"], strict=True)):
             known = np.isfinite(ap50)
             text = f"{ap50:.2f} / {ap50_95:.2f}" if known else "n/a: no ground truth"
@@ -119,10 +117,7 @@ def class_ap(class_metrics: pd.DataFrame, theme: Theme = LIGHT) -> Figure:
 
 
 def precision_recall_curves(
-    precision_recall: pd.DataFrame,
-    class_metrics: pd.DataFrame,
-    iou_threshold: float = 0.5,
-    theme: Theme = LIGHT,
+    precision_recall: pd.DataFrame, class_metrics: pd.DataFrame, iou_threshold: float = 0.5
 ) -> Figure:
     """Return the precision-recall curve of each class: the monotone one that "area" AP integrates.
 
@@ -134,7 +129,6 @@ def precision_recall_curves(
             first within a class.
         class_metrics: ``tables.CLASS_METRICS``, for the order of the classes.
         iou_threshold: Which curves.
-        theme: Colours.
     """
     curves = precision_recall[np.isclose(precision_recall["iou_threshold"], iou_threshold)]
     ranked = class_metrics.dropna(subset=["ap50"]).sort_values(
@@ -144,21 +138,21 @@ def precision_recall_curves(
     named = names
     if len(names) > _NAMED_CURVES:
         named = names[: _NAMED_CURVES // 2] + names[-_NAMED_CURVES // 2 :]
-    with draw_figure(_WIDTH, _HEIGHT + 0.5, theme) as figure:
+    with draw_figure(_WIDTH, _HEIGHT + 0.5) as figure:
         axes = figure.subplots()
         axes.set_title(f"Precision and recall at IoU {iou_threshold:g}")
         if not names:
-            say(axes, "No class has ground truth: there is no curve.", theme)
+            say(axes, "No class has ground truth: there is no curve.")
             return figure
         shown = dict(zip(named, short_names(named, 20), strict=True))
         for name in sorted(names, key=shown.__contains__):
             curve = curves[curves["class_name"] == name]
-            style = {"color": theme.grid, "linewidth": 1.2}
+            style = {"color": LIGHT.grid, "linewidth": 1.2}
             if name in shown:
                 place = named.index(name)
                 ap = ranked.loc[ranked["class_name"] == name, "ap50"].iloc[0]
                 style = {
-                    "color": theme.palette[place % len(theme.palette)],
+                    "color": LIGHT.palette[place % len(LIGHT.palette)],
                     "linestyle": "-" if place < _NAMED_CURVES // 2 else (0, (4, 1.2)),
                     "label": f"{shown[name]}  {ap:.2f}" if iou_threshold == 0.5 else shown[name],
                 }
@@ -168,20 +162,19 @@ def precision_recall_curves(
     return figure
 
 
-def class_balance(class_weights: pd.DataFrame, theme: Theme = LIGHT) -> Figure:
+def class_balance(class_weights: pd.DataFrame) -> Figure:
     """Return the number of training objects and the loss weight of each class.
 
     Args:
         class_weights: ``tables.CLASS_WEIGHTS``.
-        theme: Colours.
     """
     table = class_weights.sort_values(["count", "class_name"], ascending=[False, True])
-    with draw_figure(_WIDTH, _rows_height(len(table)), theme) as figure:
+    with draw_figure(_WIDTH, _rows_height(len(table))) as figure:
         left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
         left.set_title("Training objects")
         right.set_title("Weight in the loss")
         rows = np.arange(len(table))
-        left.barh(rows, table["count"], 0.6, color=theme.palette[0])
+        left.barh(rows, table["count"], 0.6, color=LIGHT.palette[0])
         for row, count in enumerate(table["count"]):
             left.annotate(
                 f"{count:,}", (count, row), (3, 0), textcoords="offset points", va="center",
@@ -190,15 +183,15 @@ def class_balance(class_weights: pd.DataFrame, theme: Theme = LIGHT) -> Figure:
         left.set_xscale("symlog", linthresh=1)
         left.set_xlim(0, max(10.0, float(table["count"].max()) * 6))
         left.xaxis.set_major_formatter(EngFormatter(sep=""))
-        right.axvline(1.0, color=theme.muted, linewidth=1)
-        right.plot(table["weight"], rows, "o", color=theme.palette[1], markersize=5)
+        right.axvline(1.0, color=LIGHT.muted, linewidth=1)
+        right.plot(table["weight"], rows, "o", color=LIGHT.palette[1], markersize=5)
         right.tick_params(axis="y", length=0)
         right.set_xlim(0, max(2.0, float(table["weight"].max()) * 1.1))
         _name_rows(left, table["class_name"].tolist())
     return figure
 
 
-def object_sizes(tile_annotations: pd.DataFrame, theme: Theme = LIGHT) -> Figure:
+def object_sizes(tile_annotations: pd.DataFrame) -> Figure:
     """Return a histogram of object sizes for each class, one row of shades a class.
 
     Size is the root of the box's area, so a box of 40 x 10 px counts as 20 px.
@@ -206,17 +199,16 @@ def object_sizes(tile_annotations: pd.DataFrame, theme: Theme = LIGHT) -> Figure
     Args:
         tile_annotations: ``tables.TILE_ANNOTATIONS``; ignore regions are left out, and an object
             in several tiles counts once, where most of it is visible.
-        theme: Colours.
     """
     objects = tile_annotations[~tile_annotations["ignore"].astype(bool)]
     objects = objects.sort_values("iof", kind="stable").drop_duplicates("object_id", keep="last")
     sizes = np.sqrt(objects["w"] * objects["h"])
     names = sorted(objects["class_name"].unique())
-    with draw_figure(_WIDTH, _rows_height(len(names)), theme) as figure:
+    with draw_figure(_WIDTH, _rows_height(len(names))) as figure:
         axes = figure.subplots()
         axes.set_title("Object size by class")
         if not names:
-            say(axes, "There is no object.", theme)
+            say(axes, "There is no object.")
             return figure
         low, high = np.floor(np.log2(max(sizes.min(), 1))), np.ceil(np.log2(max(sizes.max(), 2)))
         high = max(high, low + 1)
@@ -228,10 +220,10 @@ def object_sizes(tile_annotations: pd.DataFrame, theme: Theme = LIGHT) -> Figure
             ]
         )
         shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-        shades = LinearSegmentedColormap.from_list("share", [theme.background, theme.palette[0]])
-        mesh = axes.pcolormesh(
-            edges, np.arange(len(names) + 1) - 0.5, shares, cmap=shades, vmin=0, rasterized=True
+        shades = LinearSegmentedColormap.from_list(
+            "share", [to_rgba(LIGHT.palette[0], share) for share in (0, 1)], _SHADES
         )
+        mesh = axes.pcolormesh(edges, np.arange(len(names) + 1) - 0.5, shares, cmap=shades, vmin=0)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.set_xlabel("root of the area, px in the tile")
@@ -243,33 +235,33 @@ def object_sizes(tile_annotations: pd.DataFrame, theme: Theme = LIGHT) -> Figure
     return figure
 
 
-def _draw_total_loss(axes: Axes, metrics: pd.DataFrame, theme: Theme) -> None:
+def _draw_total_loss(axes: Axes, metrics: pd.DataFrame) -> None:
     axes.set_title("Loss")
     lines = {"train/total_loss": "training", "val/total_loss": "validation"}
-    if _plot_epochs(axes, metrics, lines, theme):
+    if _plot_epochs(axes, metrics, lines):
         axes.set_ylim(bottom=0)
         axes.legend()
     else:
-        say(axes, "No loss was recorded.", theme)
+        say(axes, "No loss was recorded.")
 
 
-def _draw_loss_parts(axes: Axes, metrics: pd.DataFrame, theme: Theme) -> None:
+def _draw_loss_parts(axes: Axes, metrics: pd.DataFrame) -> None:
     axes.set_title("Parts of the training loss")
     lines = {
         name: name.removeprefix("train/").removeprefix("loss_").replace("_", " ")
         for name in metrics.columns
         if name.startswith("train/loss_")
     }
-    if _plot_epochs(axes, metrics, lines, theme):
+    if _plot_epochs(axes, metrics, lines):
         axes.set_ylim(bottom=0)
         axes.legend()
     else:
-        say(axes, "No parts of the loss were recorded.", theme)
+        say(axes, "No parts of the loss were recorded.")
 
 
-def _draw_scores(axes: Axes, metrics: pd.DataFrame, theme: Theme) -> None:
+def _draw_scores(axes: Axes, metrics: pd.DataFrame) -> None:
     axes.set_title("Validation score by epoch")
-    if _plot_epochs(axes, metrics, _SCORE_COLUMNS, theme):
+    if _plot_epochs(axes, metrics, _SCORE_COLUMNS):
         axes.set_ylim(-0.02, 1.02)
         axes.legend()
     else:
@@ -277,14 +269,13 @@ def _draw_scores(axes: Axes, metrics: pd.DataFrame, theme: Theme) -> None:
             axes,
             "Not computed during training:\nevaluation.compute_map_every_n_epochs is 0,\nor there "
             "was nothing to score.",
-            theme,
         )
 
 
-def _plot_epochs(axes: Axes, metrics: pd.DataFrame, lines: dict[str, str], theme: Theme) -> bool:
+def _plot_epochs(axes: Axes, metrics: pd.DataFrame, lines: dict[str, str]) -> bool:
     """Draw columns over the epochs; return whether there was a value to draw."""
     drawn = False
-    colours = theme.palette
+    colours = LIGHT.palette
     for place, (column, label) in enumerate(lines.items()):
         if column not in metrics:
             continue

@@ -2,14 +2,13 @@
 
 import base64
 import io
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 from PIL import Image
 
-from obbflow.reporting.style import DARK, LIGHT, Theme
+from obbflow.reporting.style import recolour
 
 _JPEG_QUALITY = 88
 
@@ -24,25 +23,26 @@ class Picture:
     caption: str
 
 
-def picture(draw: Callable[[Theme], Figure], alt: str, caption: str = "") -> Picture:
-    """Return what ``draw`` draws, in both themes.
+def picture(figure: Figure, alt: str, caption: str = "") -> Picture:
+    """Return a figure for light and for dark pages; the same figure gives the same bytes.
 
     Args:
-        draw: Takes a theme and returns a figure.
+        figure: Drawn in the colours of ``style.LIGHT``.
         alt: What the figure shows, in words.
         caption: Shown below it.
     """
-    return Picture(svg_uri(draw(LIGHT)), svg_uri(draw(DARK)), alt, caption)
+    svg = _svg(figure)
+    light, dark = (_data_uri("image/svg+xml", text.encode()) for text in (svg, recolour(svg)))
+    return Picture(light, dark, alt, caption)
 
 
-def svg_uri(figure: Figure) -> str:
-    """Return a figure as a data URI; the same figure gives the same bytes."""
+def _svg(figure: Figure) -> str:
+    """Return a figure as SVG, without the prolog, which names a DTD on the web."""
     stream = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "obbflow"}):  # else ids are random
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     text = stream.getvalue()
-    drawing = text[text.index("<svg") :]  # without the prolog, which names a DTD on the web
-    return _data_uri("image/svg+xml", drawing.encode())
+    return text[text.index("<svg") :]
 
 
 def jpeg_uri(image: Image.Image) -> str:

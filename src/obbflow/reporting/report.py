@@ -163,7 +163,7 @@ def _draw(data: ReportData, names: Sequence[str]) -> list[Picture]:
         "class_balance": partial(figures.class_balance, data.class_weights),
         "object_sizes": partial(figures.object_sizes, data.tile_annotations),
     }
-    return [picture(draw[name], *_FIGURE_TEXTS[name]) for name in names]
+    return [picture(draw[name](), *_FIGURE_TEXTS[name]) for name in names]
 
 
 def _draw_tiles(data: ReportData) -> list[ShownTile]:

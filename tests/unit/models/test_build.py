@@ -26,7 +26,7 @@ def test_a_section_and_its_keys_build_the_same_detector():
 
 
 def test_unknown_detectors_are_refused():
-    with pytest.raises(ValueError, match="oriented_rcnn.*got 'yolo'"):
+    with pytest.raises(ValueError, match=r"oriented_rcnn.*got 'yolo'"):
         build_model(NARROW, 3, model_type="yolo")
 
 
@@ -94,7 +94,7 @@ def test_an_absent_weights_file_of_the_user_is_named(tmp_path):
 def test_weights_of_another_backbone_are_refused(tmp_path, changes, build):
     torch.save(build(weights=None).state_dict(), tmp_path / "weights.pth")
     section = pretrained(backbone_weights=str(tmp_path / "weights.pth"), **changes)
-    with pytest.raises(CheckpointError, match="These are not the weights of resnet|fits the model"):
+    with pytest.raises(CheckpointError, match="These are not the weights of resnet"):
         build_model(section, 2)
 
 

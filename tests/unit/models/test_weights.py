@@ -109,6 +109,7 @@ def test_a_truncated_file_is_refused(path, kept):
         load_checkpoint(path, Small())
 
 
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize(
     "content", [b"these are no weights", pickle.dumps([1, 2])], ids=["text", "plain pickle"]
 )

@@ -19,7 +19,7 @@ from obbflow.tables import (
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_metrics():
     """Return a function: number of epochs -> ``training_metrics``."""
 
@@ -43,7 +43,7 @@ def make_metrics():
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_data(make_metrics):
     """Return a function: class names, epochs and whether there are validation tiles -> a run."""
 

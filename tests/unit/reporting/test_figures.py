@@ -1,11 +1,14 @@
+import base64
 import io
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from obbflow.reporting import figures
-from obbflow.reporting.style import DARK, LIGHT, short_names
+from obbflow.reporting.pictures import picture
+from obbflow.reporting.style import DARK, LIGHT, recolour, short_names
 
 NAN = float("nan")
 
@@ -71,7 +74,8 @@ def test_class_figures_suit_any_number_of_classes(n_classes):
     names = [f"class number {number}" for number in range(n_classes)]
     ap = np.linspace(1, 0.1, n_classes)
     figure = figures.class_ap(class_table(names, ap, ap / 2))
-    assert [text for text in texts(figure) if text.startswith("class number")] == names
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == names
+    texts(figure)
     weights = pd.DataFrame({"class_name": names, "count": range(1, n_classes + 1), "weight": ap})
     balance = figures.class_balance(weights)
     assert [bar.get_width() for bar in balance.axes[0].containers[0]] == list(
@@ -152,11 +156,16 @@ def test_middle_of_long_names_is_left_out():
     assert short_names(["x" * 30 + "-north"], limit=16) == ["x" * 10 + "…north"]
 
 
-def test_themes_set_background_and_tick_colours(make_metrics):
-    for theme in (LIGHT, DARK):
-        figure = figures.loss_curve(make_metrics(2), theme)
-        figure.canvas.draw()
-        assert figure.get_facecolor()[:3] == pytest.approx(
-            [int(theme.background[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-        )
-        assert figure.axes[0].xaxis.get_ticklabels()[0].get_color() == theme.text
+def test_dark_figures_keep_no_light_colour(make_metrics):
+    shown = picture(figures.training_curves(make_metrics(2)), "Losses.")
+    light, dark = (
+        base64.b64decode(uri.split(",")[1]).decode() for uri in (shown.light, shown.dark)
+    )
+    used = set(re.findall("#[0-9a-f]{6}", light))
+    assert used <= {LIGHT.background, LIGHT.text, LIGHT.muted, LIGHT.grid, *LIGHT.palette}
+    assert {LIGHT.background, LIGHT.text, LIGHT.palette[0]} <= used
+    assert set(re.findall("#[0-9a-f]{6}", dark)) == {recolour(colour) for colour in used}
+    assert (recolour(LIGHT.background), recolour(LIGHT.palette[5])) == (
+        DARK.background,
+        DARK.palette[5],
+    )

@@ -39,21 +39,21 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-@pytest.fixture
-def render(make_data):
-    """Return a function: arguments of ``make_data`` -> source and parsed page."""
-
-    def run(*args, **kwargs):
-        source = render_report(make_data(*args, **kwargs))
-        page = Page(source)
-        assert page.open == []
-        return source, page
-
-    return run
+def render(data):
+    source = render_report(data)
+    page = Page(source)
+    assert page.open == []
+    return source, page
 
 
-def test_page_holds_numbers_facts_and_classes(render):
-    _, page = render()
+@pytest.fixture(scope="module")
+def usual(make_data):
+    """Source and parsed page of a run with two classes, three epochs and three tiles."""
+    return render(make_data())
+
+
+def test_page_holds_numbers_facts_and_classes(usual):
+    _, page = usual
     # Per class: a hit before a false positive, one of two objects found: AP 0.5.
     assert "mAP (AP50) 0.500" in page.text
     assert "AP50:95 0.500" in page.text
@@ -64,8 +64,8 @@ def test_page_holds_numbers_facts_and_classes(render):
     assert "Best tile" in page.text
 
 
-def test_nothing_is_loaded_from_anywhere(render):
-    source, page = render()
+def test_nothing_is_loaded_from_anywhere(usual):
+    source, page = usual
     assert not re.search(r"https?://|//[a-z]+\.|url\(|@import", source)
     assert page.all("script") == page.all("iframe") == []
     for attributes in page.all("img") + page.all("link"):
@@ -76,8 +76,8 @@ def test_nothing_is_loaded_from_anywhere(render):
     assert policy["content"].startswith("default-src 'none'")
 
 
-def test_images_are_whole_and_have_a_text(render):
-    _, page = render()
+def test_images_are_whole_and_have_a_text(usual):
+    _, page = usual
     images = page.all("img")
     assert len(images) == 8 + 3 - 1  # figures; t3 has nothing to show
     assert all(len(each["alt"]) > 10 for each in images)
@@ -88,9 +88,9 @@ def test_images_are_whole_and_have_a_text(render):
     assert decoded.size == (960, 960)
 
 
-def test_names_are_text_whatever_they_hold(render):
+def test_names_are_text_whatever_they_hold(make_data):
     names = ("<b>ship&co</b>", "avion_a_reaction_été", "n" * 70)
-    source, page = render(names)
+    source, page = render(make_data(names))
     assert "<b>ship" not in source
     headings = [text for text in page.texts if text in names]
     assert set(names) <= set(headings)
@@ -98,35 +98,35 @@ def test_names_are_text_whatever_they_hold(render):
     assert "overflow-wrap: anywhere" in source
 
 
-def test_one_epoch_and_one_class_are_enough(render):
-    _, page = render(("ship",), n_epochs=1)
+def test_one_epoch_and_one_class_are_enough(make_data):
+    _, page = render(make_data(("ship",), n_epochs=1))
     assert "Epochs 1" in page.text
     assert len(page.all("img")) == 10
 
 
-def test_without_validation_the_page_says_why(render):
-    _, page = render(has_val=False)
+def test_without_validation_the_page_says_why(make_data):
+    _, page = render(make_data(has_val=False))
     assert "mAP (AP50) n/a" in page.text
     assert "no validation image" in page.text
     assert "There is no validation tile" in page.text
     assert "nan" not in page.text.lower()
 
 
-def test_a_hundred_classes_fold_their_figures(render):
+def test_a_hundred_classes_fold_their_figures(make_data):
     names = tuple(f"class {number:03d} {'x' * 62}" for number in range(100))
-    _, page = render(names, n_epochs=2)
+    _, page = render(make_data(names, n_epochs=2))
     rows = [text for text in page.texts if text in names]
     assert len(set(rows)) == 100
     assert "Figures by class" in page.text
 
 
-def test_issues_are_counted_and_the_first_are_shown(render):
+def test_issues_are_counted_and_the_first_are_shown(make_data):
     issues = [
         ("labels/<a>.txt", line, "a", "warning", "zero_area", f"line {line} & more", "dropped")
         for line in range(1, 31)
     ]
     issues.append(("", None, "", "info", "difficult", "left out: 3", "dropped"))
-    _, page = render(issues=issues)
+    _, page = render(make_data(issues=issues))
     assert "31 entries" in page.text
     assert "The first 20 entries" in page.text
     assert "line 20 & more" in page.text
@@ -134,24 +134,24 @@ def test_issues_are_counted_and_the_first_are_shown(render):
     assert "labels/<a>.txt" in page.text
 
 
-def test_no_issue_is_said(render):
-    assert "None: images and labels passed every check." in render()[1].text
+def test_no_issue_is_said(usual):
+    assert "None: images and labels passed every check." in usual[1].text
 
 
-def test_settings_are_folded_in_full(render):
-    source, page = render()
+def test_settings_are_folded_in_full(usual):
+    source, page = usual
     assert 'model_type: "oriented_rcnn"' in page.text
     assert "<summary>Configuration</summary>" in source
 
 
-def test_tables_have_headers_with_a_scope(render):
-    _, page = render()
+def test_tables_have_headers_with_a_scope(usual):
+    _, page = usual
     assert {each.get("scope") for each in page.all("th")} == {"col", "row"}
     assert page.all("html") == [{"lang": "en"}]
 
 
-def test_same_run_gives_the_same_page(make_data):
-    assert render_report(make_data()) == render_report(make_data())
+def test_same_run_gives_the_same_page(usual, make_data):
+    assert render_report(make_data()) == usual[0]
 
 
 def test_a_record_without_facts_says_so(make_data):

@@ -1,0 +1,1 @@
+"""Kedro wiring: nodes and pipelines, one folder each."""
