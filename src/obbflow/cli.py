@@ -37,7 +37,9 @@ _MISTAKES: dict[type[Exception], str] = {
     VersionNotFoundError: _RUN_FIRST,
     DatasetNotFoundError: "",
 }
-_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
+_DISK_ERRORS = {
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR,
+}  # fmt: skip
 
 
 def describe_mistake(error: BaseException) -> str | None:

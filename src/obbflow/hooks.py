@@ -19,6 +19,7 @@ _INPUT_PATHS = (
     ("dataset", "data_root"),
     ("checkpoint", "load_from_checkpoint"),
     ("model", "backbone_weights"),
+    ("production", "images"),
 )
 
 

@@ -8,6 +8,7 @@ from kedro.pipeline import Pipeline
 
 from obbflow.pipelines.data.pipeline import create_pipeline as create_data
 from obbflow.pipelines.evaluation.pipeline import create_pipeline as create_evaluation
+from obbflow.pipelines.predict.pipeline import create_pipeline as create_predict
 from obbflow.pipelines.reporting.pipeline import create_pipeline as create_reporting
 from obbflow.pipelines.training.pipeline import create_pipeline as create_training
 
@@ -21,4 +22,4 @@ def register_pipelines() -> dict[str, Pipeline]:
         "reporting": create_reporting(),
     }
     train = sum(parts.values(), Pipeline([]))
-    return {**parts, "train": train, "__default__": train}
+    return {**parts, "train": train, "predict": create_predict(), "__default__": train}

@@ -43,7 +43,7 @@ class Project:
         }
         return kept | {
             "COLUMNS": "200",
-            "OMP_NUM_THREADS": "1",  # the detector is so small that threads cost more than they give
+            "OMP_NUM_THREADS": "1",  # for so small a detector threads cost more than they give
             "OBBFLOW_NETWORK_LOG": str(self.network_log),
             "PYTHONPATH": os.pathsep.join([str(GUARD), str(self.root / "src")]),
             **{name: str(value) for name, value in variables.items()},

@@ -65,7 +65,7 @@ def test_every_input_is_in_the_catalog(context):
 def test_every_output_is_in_the_catalog_and_on_disk(context):
     catalog = context.catalog
 
-    for entry in pipelines["train"].all_outputs():
+    for entry in (pipelines["train"] + pipelines["predict"]).all_outputs():
         assert entry in catalog, entry
         assert not isinstance(catalog.get(entry), MemoryDataset), entry
 
@@ -105,12 +105,14 @@ def test_every_entry_has_a_layer_that_is_its_folder(catalog_file):
     for name, entry in catalog_file.items():
         layer = entry["metadata"]["kedro-viz"]["layer"]
         assert layer in LAYERS, name
-        assert entry["filepath"].startswith(f"${{globals:data_dir}}/{layer}/{name}."), name
+        folder, _, file = entry["filepath"].rpartition("/")
+        assert folder == f"${{globals:data_dir}}/{layer}", name
+        assert file.partition(".")[0] == name
 
 
 def test_no_entry_is_unused(catalog_file, kedro_project):
     assert kedro_project
-    used = pipelines["train"].all_outputs() | pipelines["train"].all_inputs()
+    used = set().union(*(each.datasets() for each in pipelines.values()))
 
     assert set(catalog_file) <= used
 

@@ -9,6 +9,7 @@ from obbflow.config.loss import LossSection
 from obbflow.config.model import ModelSection
 from obbflow.config.paths import PathsSection
 from obbflow.config.preprocessing import PreprocessingSection
+from obbflow.config.production import ProductionSection
 from obbflow.config.section import Section
 from obbflow.config.sections import SECTIONS, fill_sections
 from obbflow.config.tensorboard import TensorboardSection
@@ -27,6 +28,7 @@ __all__ = [
     "ModelSection",
     "PathsSection",
     "PreprocessingSection",
+    "ProductionSection",
     "Section",
     "TensorboardSection",
     "TilingSection",

@@ -14,6 +14,7 @@ from obbflow.config.loss import LossSection
 from obbflow.config.model import ModelSection
 from obbflow.config.paths import PathsSection
 from obbflow.config.preprocessing import PreprocessingSection
+from obbflow.config.production import ProductionSection
 from obbflow.config.section import Section
 from obbflow.config.tensorboard import TensorboardSection
 from obbflow.config.tiling import TilingSection
@@ -34,6 +35,7 @@ SECTIONS: dict[str, type[Section]] = {
     "evaluation": EvaluationSection,
     "checkpoint": CheckpointSection,
     "tensorboard": TensorboardSection,
+    "production": ProductionSection,
 }
 
 

@@ -2,5 +2,6 @@
 
 from obbflow.datasets.checkpoint import CheckpointDataset
 from obbflow.datasets.html import HtmlDataset
+from obbflow.datasets.text_folder import TextFolderDataset
 
-__all__ = ["CheckpointDataset", "HtmlDataset"]
+__all__ = ["CheckpointDataset", "HtmlDataset", "TextFolderDataset"]

@@ -8,6 +8,7 @@ from typing import Any
 from kedro.io import AbstractVersionedDataset, DatasetError, Version
 
 from obbflow.datasets.atomic import atomic_path
+from obbflow.errors import CheckpointError
 
 
 class CheckpointDataset(AbstractVersionedDataset["Path | dict[str, Any]", Path]):
@@ -46,11 +47,14 @@ class CheckpointDataset(AbstractVersionedDataset["Path | dict[str, Any]", Path])
         """Return the path of the checkpoint.
 
         Raises:
-            DatasetError: If there is no such file.
+            DatasetError: If there is no such file; its cause is a ``CheckpointError``.
         """
         path = Path(self._get_load_path())
         if not path.is_file():
-            raise DatasetError(f"there is no checkpoint {path}: run the training pipeline first")
+            raise CheckpointError(
+                f"{path}: there is no such checkpoint; run the training pipeline first, or ask "
+                "for a version that exists"
+            )
         return path
 
     def save(self, data: Path | dict[str, Any]) -> None:

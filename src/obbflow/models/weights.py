@@ -107,7 +107,7 @@ def read_checkpoint(path: Path) -> dict[str, object]:
             f"{path}: holds more than tensors and plain values, so reading it could run code. Save "
             "its state dict alone with torch.save(model.state_dict(), FILE) and load that."
         ) from error
-    except (RuntimeError, EOFError, ValueError, OSError, KeyError) as error:
+    except Exception as error:  # damaged bytes make torch's reader fail in any way
         raise CheckpointError(
             f"{path}: not a readable checkpoint ({error}). Was it copied completely?"
         ) from error

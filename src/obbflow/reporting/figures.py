@@ -138,7 +138,7 @@ def precision_recall_curves(
     named = names
     if len(names) > _NAMED_CURVES:
         named = names[: _NAMED_CURVES // 2] + names[-_NAMED_CURVES // 2 :]
-    with draw_figure(_WIDTH, _HEIGHT + 0.5) as figure:
+    with draw_figure(_WIDTH, _HEIGHT + 0.5 if names else 2.0) as figure:
         axes = figure.subplots()
         axes.set_title(f"Precision and recall at IoU {iou_threshold:g}")
         if not names:

@@ -35,7 +35,7 @@ class Theme:
 LIGHT = Theme(
     background="#ffffff",
     text="#1c2733",
-    muted="#7a8794",
+    muted="#5f6c79",
     grid="#e3e8ed",
     palette=(
         "#0072b2",

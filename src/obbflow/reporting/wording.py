@@ -84,7 +84,6 @@ def describe_findings(
             f"There is no score, because of this: {metrics.get('reason') or 'not recorded'}.",
             "The training itself is described below.",
         ]
-    epochs, epoch = record.get("epochs_completed"), metrics.get("epoch")
     sentences = [
         f"On {metrics['n_images']:,} validation tiles with {metrics['n_objects']:,} objects the "
         f"detector reaches a mean average precision of {metrics['mAP']:.3f} at IoU "
@@ -92,19 +91,28 @@ def describe_findings(
         "0.95. IoU is that of the rotated boxes, computed exactly."
     ]
     scored = class_metrics.dropna(subset=["ap50"]).sort_values("ap50", ascending=False)
-    if len(scored) > 1:
-        best, weakest = scored.iloc[0], scored.iloc[-1]
+    best, weakest = scored.iloc[0], scored.iloc[-1]
+    if best["ap50"] > weakest["ap50"]:
         sentences.append(
             f"Best class: {best['class_name']} (AP50 {best['ap50']:.3f}). Weakest: "
             f"{weakest['class_name']} (AP50 {weakest['ap50']:.3f}, {weakest['n_gt']:,} objects)."
         )
-    if epoch is not None:
-        of = f" of {epochs}" if epochs else ""
-        sentences.append(
-            f"The weights are those of epoch {epoch}{of}. That epoch was chosen on the same "
-            "validation tiles, so new images may score somewhat lower."
-        )
-    return sentences + _limits(metrics, scored)
+    return sentences + _describe_weights(metrics, record) + _limits(metrics, scored)
+
+
+def _describe_weights(metrics: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:
+    """Return which epoch was scored, and what that means for the numbers."""
+    epoch, epochs = metrics.get("epoch"), record.get("epochs_completed")
+    if epoch is None:
+        return []
+    sentence = f"The weights are those of epoch {epoch}{f' of {epochs}' if epochs else ''}"
+    chosen_by = str((record.get("best") or {}).get("metric") or "")
+    if chosen_by.startswith("val/"):
+        return [
+            f"{sentence}. That epoch was chosen on the same validation tiles, so new images may "
+            "score somewhat lower."
+        ]
+    return [f"{sentence}{f', chosen by {chosen_by}' if chosen_by else ''}."]
 
 
 def _limits(metrics: Mapping[str, Any], scored: pd.DataFrame) -> list[str]:

@@ -66,7 +66,7 @@ class CheckpointManager:
         Raises:
             TrainingError: If it cannot be written; the former files are untouched.
         """
-        target = self.run_dir / f"epoch_{content['epoch']:04d}.pt"
+        target = self._epoch_path(content["epoch"])
         write_checkpoint(content, target)
         last = self.run_dir / LAST
         _link(target, last)
@@ -97,10 +97,19 @@ class CheckpointManager:
             )
         return read_checkpoint(chosen)
 
+    def best_of(self, epoch: int) -> Path | None:
+        """Return a file with the weights of the best epoch ``epoch``, None when it is gone."""
+        if self.best is not None and (peek_checkpoint(self.best) or {}).get("epoch") == epoch:
+            return self.best
+        path = self._epoch_path(epoch)
+        return path if path.is_file() else None
+
     def adopt_best(self, source: Path) -> None:
-        """Take over the best checkpoint of another run, which this one continues."""
-        self.run_dir.mkdir(parents=True, exist_ok=True)
-        _link(source, self.run_dir / BEST)
+        """Let ``best.pt`` be ``source``, a file of this run or of one that this run continues."""
+        target = self.run_dir / BEST
+        if source != target:
+            self.run_dir.mkdir(parents=True, exist_ok=True)
+            _link(source, target)
 
     def remove_scratch(self) -> None:
         """Remove what a killed run has half written."""
@@ -113,6 +122,9 @@ class CheckpointManager:
             return []
         found = [path for path in self.run_dir.iterdir() if _EPOCH_FILE.fullmatch(path.name)]
         return sorted(found, key=lambda path: int(path.stem.removeprefix("epoch_")))
+
+    def _epoch_path(self, epoch: int) -> Path:
+        return self.run_dir / f"epoch_{epoch:04d}.pt"
 
 
 def write_checkpoint(content: Mapping[str, Any], target: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from obbflow.config import (
@@ -17,7 +18,7 @@ from obbflow.config import (
 )
 from obbflow.errors import TrainingError
 from obbflow.training.best import BestRule, choose_best_rule
-from obbflow.training.checkpoints import CheckpointManager, read_checkpoint
+from obbflow.training.checkpoints import LAST, CheckpointManager, read_checkpoint
 from obbflow.training.device import Runtime, torch_settings
 from obbflow.training.epoch import EpochTools, steps_per_epoch, train_one_epoch
 from obbflow.training.metrics import MetricsCsv, Row
@@ -102,11 +103,14 @@ def train(
     if batches == 0:
         raise TrainingError("training: the loader gives no batch. Check the training split.")
     rule = choose_best_rule(settings.checkpoint, settings.evaluation, _classes_of(val_loader))
+    if runtime.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(runtime.device)
     with torch_settings(runtime, deterministic=settings.deterministic):
         state = _start_state(runtime.place(model), settings.training, runtime, batches)
         if resume is not None:
             steps = steps_per_epoch(batches, settings.training)
             state.restore(read_checkpoint(resume), resume, steps_per_epoch=steps)
+            _settle_best(state, CheckpointManager(run_dir))
         run = _Run(run_dir, settings, rule, dict(about or {}), state)
         try:
             for epoch in range(state.epoch + 1, settings.training.num_epochs + 1):
@@ -165,6 +169,8 @@ class _Run:
         state.epoch = epoch
         state.history.append(row)
         self._save(row)
+        if runtime.device.type == "cuda":
+            torch.cuda.empty_cache()  # validation and training need blocks of other sizes
         self.durations.append(time.perf_counter() - started)
         self._report(row)
 
@@ -174,7 +180,7 @@ class _Run:
             history=list(self.state.history),
             best=self.state.best,
             best_checkpoint=self.checkpoints.best if self.state.best else None,
-            last_checkpoint=self.checkpoints.run_dir / "last.pt",
+            last_checkpoint=self.run_dir / LAST,
         )
 
     def close(self) -> None:
@@ -267,8 +273,32 @@ def _open_metrics(run_dir: Path, state: TrainingState) -> MetricsCsv:
     """Return the metrics file; what the state knows of its epochs wins over what the file holds."""
     path = run_dir / METRICS_FILE
     metrics = MetricsCsv.resume(path, state.epoch)
-    metrics.rows = list(state.history)
+    if state.history:
+        metrics.rows = list(state.history)
+        metrics.write()
     return metrics
+
+
+def _settle_best(state: TrainingState, checkpoints: CheckpointManager) -> None:
+    """Make ``best.pt`` and the best mark of a restored state speak of the same epoch.
+
+    A run killed between its two files, or continued from an older epoch, has a best file that is
+    younger than the state.
+    """
+    if state.best is None:
+        return
+    source = checkpoints.best_of(state.best.epoch)
+    if source is not None:
+        checkpoints.adopt_best(source)
+        return
+    logger.warning(
+        "The weights of the best epoch so far (%d, %s %.4f) are gone: the best epoch is chosen "
+        "anew among those that follow",
+        state.best.epoch,
+        state.best.metric,
+        state.best.value,
+    )
+    state.best = None
 
 
 def _classes_of(val_loader: Any) -> list[str] | None:  # noqa: ANN401

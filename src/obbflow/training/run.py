@@ -36,7 +36,7 @@ from obbflow.models import build_model, load_checkpoint
 from obbflow.training.checkpoints import CheckpointManager, peek_checkpoint
 from obbflow.training.device import Runtime, detect_hardware, resolve_runtime
 from obbflow.training.loop import METRICS_FILE, LoopSettings, TrainingOutcome, train
-from obbflow.training.metrics import MetricsCsv, read_rows
+from obbflow.training.metrics import MetricsCsv
 from obbflow.training.record import data_hash, describe_environment, describe_results
 from obbflow.training.start import Start, check_fit, choose_start, compare_settings
 from obbflow.training.state import seed_everything
@@ -156,7 +156,7 @@ def load_result(run_dir: Path) -> RunResult:
             "checkpoint.discover_previous_run."
         )
     return RunResult(
-        metrics=MetricsCsv(run_dir / METRICS_FILE, read_rows(run_dir / METRICS_FILE)).table(),
+        metrics=MetricsCsv(run_dir / METRICS_FILE, checkpoints.load()["history"]).table(),
         best_checkpoint=checkpoints.best or last,
         last_checkpoint=last,
         record=read_json(run_dir / RECORD_FILE) or {},

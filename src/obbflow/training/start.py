@@ -10,7 +10,7 @@ from typing import Any
 
 from obbflow.config import CheckpointSection, TrainingSection
 from obbflow.errors import CheckpointError, ConfigError, TrainingError, did_you_mean
-from obbflow.training.checkpoints import BEST, CheckpointManager, peek_checkpoint
+from obbflow.training.checkpoints import CheckpointManager, peek_checkpoint
 from obbflow.training.status import FINISHED, read_status
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def choose_start(
     """
     if checkpoint.load_from_checkpoint is not None:
         fresh = _fresh(runs, run_id)
-        return _from_file(checkpoint.load_from_checkpoint, checkpoint, fresh)
+        return _from_file(checkpoint.load_from_checkpoint, checkpoint, training, fresh)
     if checkpoint.load_from_experiment is not None:
         return _from_experiment(runs, run_id, checkpoint, training)
     if checkpoint.discover_previous_run:
@@ -82,7 +82,8 @@ def check_fit(path: Path, class_map: Mapping[str, int], checkpoint: CheckpointSe
     """
     content = peek_checkpoint(path)
     stored = (content or {}).get("class_map")
-    if stored is None or stored == dict(class_map) or checkpoint.load_exclude_prefixes:
+    partial = checkpoint.load_include_prefixes or checkpoint.load_exclude_prefixes
+    if stored is None or stored == dict(class_map) or partial:
         return
     advice = "Set checkpoint.load_exclude_prefixes to drop the classifier."
     if len(stored) != len(class_map):
@@ -135,7 +136,9 @@ def _fresh(runs: Path, run_id: str) -> Start:
     return Start(run_dir)
 
 
-def _from_file(path: Path, checkpoint: CheckpointSection, fresh: Start) -> Start:
+def _from_file(
+    path: Path, checkpoint: CheckpointSection, training: TrainingSection, fresh: Start
+) -> Start:
     """Return a start from a file: resumed if it is ours, else from its weights."""
     if not path.is_file():
         raise CheckpointError(
@@ -144,14 +147,15 @@ def _from_file(path: Path, checkpoint: CheckpointSection, fresh: Start) -> Start
     content = peek_checkpoint(path)
     partial = checkpoint.load_include_prefixes or checkpoint.load_exclude_prefixes
     if content is None or partial or not checkpoint.resume_from_checkpoint_epoch:
-        return Start(fresh.run_dir, weights=path, resumed_from=None)
-    best = path.with_name(BEST) if content["kind"] == "full" else None
-    return Start(
-        fresh.run_dir,
-        resume=path,
-        resumed_from=str(path),
-        best=best if best and best.is_file() else None,
-    )
+        return Start(fresh.run_dir, weights=path)
+    if content["epoch"] >= training.num_epochs:
+        raise ConfigError(
+            f"checkpoint.load_from_checkpoint: {path} already has {content['epoch']} of "
+            f"training.num_epochs = {training.num_epochs} epochs, nothing is left to train. Raise "
+            "training.num_epochs, or start from its weights with "
+            "checkpoint.resume_from_checkpoint_epoch=false."
+        )
+    return _continue(fresh, path, content, resumed_from=str(path))
 
 
 def _from_experiment(
@@ -178,8 +182,14 @@ def _from_experiment(
     if content is not None and content["epoch"] >= training.num_epochs:
         logger.info("Run %s already has %d epochs: nothing to train", name, content["epoch"])
         return Start(former.run_dir, resumed_from=name, is_complete=True)
-    fresh = _fresh(runs, run_id)
-    return Start(fresh.run_dir, resume=chosen, resumed_from=name, best=former.best)
+    return _continue(_fresh(runs, run_id), chosen, content or {}, resumed_from=name)
+
+
+def _continue(fresh: Start, path: Path, content: Mapping[str, Any], *, resumed_from: str) -> Start:
+    """Return a start after the epoch of a checkpoint, in a folder of its own."""
+    mark = content.get("best")
+    best = CheckpointManager(path.parent).best_of(mark["epoch"]) if mark else None
+    return Start(fresh.run_dir, resume=path, resumed_from=resumed_from, best=best)
 
 
 def _discover(runs: Path, fingerprint: str) -> Start | None:

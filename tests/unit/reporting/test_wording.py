@@ -38,12 +38,32 @@ def test_durations_have_two_units(seconds, text):
     assert format_duration(seconds) == text
 
 
-def test_findings_name_best_and_weakest_class_and_the_epoch():
-    sentences = describe_findings(METRICS, CLASSES, {"epochs_completed": 20})
+def test_findings_name_best_and_weakest_class():
+    sentences = describe_findings(METRICS, CLASSES, {})
     assert "1,200 validation tiles with 34,567 objects" in sentences[0]
     assert "0.812 at IoU 0.5" in sentences[0]
     assert "Best class: ship (AP50 0.900). Weakest: tank (AP50 0.400, 12 objects)" in sentences[1]
-    assert "epoch 17 of 20" in sentences[2]
+
+
+def test_classes_that_score_alike_are_not_ranked():
+    alike = CLASSES.assign(ap50=[0.5, 0.5, math.nan])
+    assert not any("Best class" in text for text in describe_findings(METRICS, alike, {}))
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        (
+            {"epochs_completed": 20, "best": {"metric": "val/mAP"}},
+            "epoch 17 of 20. That epoch was chosen on the same validation tiles",
+        ),
+        ({"best": {"metric": "train/total_loss"}}, "epoch 17, chosen by train/total_loss."),
+        ({}, "The weights are those of epoch 17."),
+    ],
+    ids=["validation", "training loss", "not recorded"],
+)
+def test_findings_say_how_the_epoch_was_chosen(record, text):
+    assert any(text in sentence for sentence in describe_findings(METRICS, CLASSES, record))
 
 
 def test_findings_name_what_limits_the_numbers():

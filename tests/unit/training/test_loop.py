@@ -195,11 +195,33 @@ def test_a_run_that_is_killed_by_the_system_continues_exactly(whole, tmp_path):
 
 
 def test_resuming_in_another_folder_carries_the_history_along(whole, tmp_path):
-    run(tmp_path / "former", num_epochs=EPOCHS)
-    older = tmp_path / "former" / "epoch_0002.pt"
-    CheckpointManager(tmp_path / "new").adopt_best(tmp_path / "former" / "best.pt")
-    run(tmp_path / "new", of=ToyDetector(), resume=older)
-    assert rows_without_time(tmp_path / "new") == rows_without_time(whole)
+    run(tmp_path, of=ToyDetector(), resume=whole / "epoch_0001.pt")
+    assert rows_without_time(tmp_path) == rows_without_time(whole)
+
+
+def test_a_best_file_younger_than_the_state_is_replaced_by_the_right_one(whole, tmp_path):
+    run(tmp_path)
+    manager = CheckpointManager(tmp_path)
+    state = read_checkpoint(tmp_path / "epoch_0003.pt")
+    assert state["best"]["epoch"] == 2
+    manager.save_best({"kind": "model", "epoch": 4, "model": state["model"]})
+    run(tmp_path, of=ToyDetector(), resume=tmp_path / "epoch_0003.pt")
+    assert_same_run(whole, tmp_path)
+
+
+def test_without_its_best_file_a_run_chooses_the_best_anew(whole, tmp_path, caplog):
+    outcome = run(tmp_path, of=ToyDetector(), resume=whole / "epoch_0003.pt")
+    assert outcome.best.epoch == 4
+    assert read_checkpoint(outcome.best_checkpoint)["epoch"] == 4
+    assert "The weights of the best epoch so far (2, val/mAP" in caplog.text
+
+
+def test_a_run_killed_after_its_last_checkpoint_completes_its_files(whole, tmp_path):
+    run(tmp_path)
+    (tmp_path / "metrics.csv").unlink()
+    outcome = run(tmp_path, of=ToyDetector(), resume=tmp_path / "last.pt")
+    assert rows_without_time(tmp_path) == rows_without_time(whole)
+    assert len(outcome.history) == EPOCHS
 
 
 def test_epochs_are_counted_from_the_very_first(whole, tmp_path):

@@ -269,6 +269,25 @@ def test_our_own_full_checkpoint_is_resumed(data, tmp_path):
     assert result.record["resumed_from"] == str(first_epoch)
 
 
+def test_a_complete_checkpoint_leaves_nothing_to_train(data, tmp_path):
+    former = run_training(data, toy_sections(tmp_path), "r1")
+    start = toy_sections(tmp_path, checkpoint={"load_from_checkpoint": former.last_checkpoint})
+    with pytest.raises(ConfigError, match=r"already has 2 of training\.num_epochs = 2 epochs"):
+        run_training(data, start, "r2")
+
+
+def test_continuing_an_older_epoch_takes_its_own_best_along(data, tmp_path):
+    former = run_training(data, toy_sections(tmp_path, training={"num_epochs": 4}), "r1")
+    older = former.last_checkpoint.with_name("epoch_0001.pt")
+    start = toy_sections(
+        tmp_path, training={"num_epochs": 4}, checkpoint={"load_from_checkpoint": older}
+    )
+    result = run_training(data, start, "r2")
+    assert result.record["best"] == former.record["best"]
+    epochs = {read_checkpoint(each.best_checkpoint)["epoch"] for each in (former, result)}
+    assert epochs == {former.record["best"]["epoch"]}
+
+
 def test_resuming_can_be_declined(data, tmp_path):
     former = run_training(data, toy_sections(tmp_path), "r1")
     start = toy_sections(

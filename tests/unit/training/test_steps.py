@@ -102,6 +102,24 @@ def test_a_gradient_that_is_not_finite_changes_no_weight():
     assert weight.item() == 1.0
 
 
+def test_gradients_are_unscaled_before_they_are_measured_and_clipped():
+    weight = nn.Parameter(torch.zeros(1))
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale((weight * 4.0).sum()).backward()
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    assert apply_gradients(optimizer, scaler, {"roi": [weight]}, 2.0)["total"] == 4.0
+    assert weight.item() == pytest.approx(-2.0, rel=1e-5)  # torch divides by norm + 1e-6
+
+
+def test_an_overflow_of_the_scaler_is_no_step_and_lowers_the_scale():
+    weight = nn.Parameter(torch.zeros(1))
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale((weight * math.inf).sum()).backward()
+    apply_gradients(torch.optim.SGD([weight], lr=1.0), scaler, {"roi": [weight]}, 2.0)
+    assert weight.item() == 0.0
+    assert scaler.get_scale() == 512.0
+
+
 def test_a_non_finite_loss_drops_its_window_only(caplog):
     data = ToyData(8, nan_rows=(3,))
     model = ToyDetector(dropout=0.0)

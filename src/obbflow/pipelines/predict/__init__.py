@@ -1,0 +1,1 @@
+"""Prediction: sliding windows over new images, merge, export."""
