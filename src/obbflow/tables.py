@@ -1,6 +1,6 @@
 """Columns, types and meaning of every table in the catalog, and the check that they hold."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -88,7 +88,7 @@ CLASS_METRICS = {
 }
 
 
-def make_table(rows: object, columns: dict[str, str]) -> pd.DataFrame:
+def make_table(rows: Any, columns: dict[str, str]) -> pd.DataFrame:  # noqa: ANN401
     """Return ``rows`` (anything DataFrame takes) with exactly ``columns``, in order and type."""
     frame = pd.DataFrame(rows, columns=list(columns))
     return frame.astype(columns)
@@ -113,10 +113,10 @@ def check_table(table: pd.DataFrame, columns: dict[str, str], name: str) -> pd.D
     return table
 
 
-def _same_type(actual: object, expected: str) -> bool:
+def _same_type(actual: Any, expected: str) -> bool:  # noqa: ANN401 - numpy's or pandas' dtype
     if expected == "string":
-        return pd.api.types.is_string_dtype(actual)
-    return pd.api.types.pandas_dtype(expected) == actual
+        return bool(pd.api.types.is_string_dtype(actual))
+    return bool(pd.api.types.pandas_dtype(expected) == actual)
 
 
 class TableValidator:

@@ -51,6 +51,20 @@ def test_pieces_give_the_same_matches_as_one_matrix(monkeypatch):
     assert len(whole.unique()) > 10
 
 
+def test_memory_of_matching_does_not_grow_with_the_objects():
+    sizes = []
+
+    def overlap(gt, priors):
+        sizes.append(len(gt) * len(priors))
+        return gt.new_full((len(gt), len(priors)), 0.4)
+
+    matcher = MaxIoUMatcher(positive=0.7, negative=0.3, min_positive=0.3, low_quality=True)
+    matches = matcher.match(torch.zeros(2000, 4), torch.zeros(1500, 4), overlap)
+    assert sum(sizes) == 2 * 2000 * 1500  # low quality looks twice
+    assert max(sizes) <= 1_000_000
+    assert (matches == 1999).all()
+
+
 def test_background_inside_an_ignore_region_is_ignored():
     region = torch.tensor([[50.0, 50.0, 40.0, 20.0, 0.5]])
     priors = torch.tensor(

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -13,9 +13,6 @@ from obbflow.config import (
     PreprocessingSection,
 )
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 logger = logging.getLogger(__name__)
 
 
@@ -25,8 +22,11 @@ def draw_figures(
     precision_recall: pd.DataFrame,
     class_weights: pd.DataFrame,
     tile_annotations: pd.DataFrame,
-) -> "tuple[Figure, Figure, Figure, Figure, Figure, Figure]":
-    """Return the figures of a run in the order of the pipeline's outputs."""
+) -> tuple[Any, ...]:
+    """Return the matplotlib figures of a run in the order of the pipeline's outputs.
+
+    Kedro evaluates the annotations of nodes at start-up, so they name nothing of matplotlib.
+    """
     from obbflow.reporting import figures
 
     drawn = (
