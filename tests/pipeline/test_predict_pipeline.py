@@ -59,7 +59,6 @@ def catalog(tmp_path, checkpoint):
         images=folder, score_threshold=0.06, per_class_score_threshold={"ship": 0.1}
     )
     for name, values in {
-        "tiling": {"tile_size": 512},  # another run's: the checkpoint's counts
         "data_loader": {"batch_size": 2},
         "training": {"accelerator": "cpu"},
     }.items():

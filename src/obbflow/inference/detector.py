@@ -81,7 +81,6 @@ def load_detector(
     path: Path,
     content: Mapping[str, Any],
     production: ProductionSection,
-    tiling: TilingSection | None = None,
 ) -> Detector:
     """Return the detector of a checkpoint, with the overrides of ``production``.
 
@@ -92,7 +91,6 @@ def load_detector(
         path: The checkpoint.
         content: What it holds; ``class_map`` and ``config`` (every section) are used.
         production: Overrides; a null key takes the checkpoint's value.
-        tiling: Used, with a warning, where a checkpoint does not keep its own section.
 
     Returns:
         The detector on the CPU, in evaluation mode.
@@ -116,7 +114,7 @@ def load_detector(
     settings = choose_settings(
         sorted(class_map, key=class_map.__getitem__),
         _read_section(path, config, "dataset", DatasetSection),
-        _read_tiling(path, config, tiling),
+        _read_section(path, config, "tiling", TilingSection),
         _read_section(path, config, "evaluation", EvaluationSection),
         overridden,
         production,
@@ -191,21 +189,6 @@ def _read_section(
             f"{path}: its configuration does not suit this version of obbflow: {key}: "
             f"{first['msg']}. Use the version that wrote it, see 'versions' in its run_record.json."
         ) from error
-
-
-def _read_tiling(
-    path: Path, config: Mapping[str, Any], fallback: TilingSection | None
-) -> TilingSection:
-    """Return the checkpoint's section ``tiling``, else the one given."""
-    if "tiling" in config or fallback is None:
-        return _read_section(path, config, "tiling", TilingSection)
-    logger.warning(
-        "%s does not say how large its training tiles were: windows are %d px, as "
-        "tiling.tile_size of this configuration",
-        path,
-        fallback.tile_size,
-    )
-    return fallback
 
 
 def _score_thresholds(

@@ -25,6 +25,7 @@ from obbflow.config import (
     PathsSection,
     PreprocessingSection,
     TensorboardSection,
+    TilingSection,
     TrainingSection,
 )
 from obbflow.data.loader import build_loader
@@ -75,6 +76,7 @@ class RunSections:
     paths: PathsSection
     experiment: ExperimentSection
     dataset: DatasetSection
+    tiling: TilingSection  # the checkpoint says how large its tiles were: inference cuts the same
     preprocessing: PreprocessingSection
     data_loader: DataLoaderSection
     model: ModelSection

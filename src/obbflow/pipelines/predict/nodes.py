@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from obbflow.config import DataLoaderSection, ProductionSection, TilingSection, TrainingSection
+from obbflow.config import DataLoaderSection, ProductionSection, TrainingSection
 
 logger = logging.getLogger(__name__)
 
@@ -32,14 +32,12 @@ def predict_windows(
     prediction_images: pd.DataFrame,
     best_checkpoint: Path,
     production: ProductionSection,
-    tiling: TilingSection,
     data_loader: DataLoaderSection,
     training: TrainingSection,
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return ``window_detections`` and ``prediction_settings``, all that they depend on.
 
-    Classes, model and windows are those of the checkpoint (``tiling`` is for one that does not
-    say how large its training tiles were); device and precision are chosen by
+    Classes, model and windows are those of the checkpoint; device and precision are chosen by
     ``training`` for this machine.
 
     Raises:
@@ -53,7 +51,7 @@ def predict_windows(
 
     started = time.perf_counter()
     content = read_checkpoint(best_checkpoint)
-    detector = load_detector(best_checkpoint, content, production, tiling)
+    detector = load_detector(best_checkpoint, content, production)
     runtime = resolve_runtime(training, detect_hardware())
     with torch_settings(runtime, deterministic=False):
         runtime.place(detector.model)

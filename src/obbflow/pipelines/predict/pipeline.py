@@ -26,7 +26,6 @@ def create_pipeline(**kwargs: object) -> Pipeline:  # noqa: ARG001  (Kedro's sig
                     "prediction_images",
                     "best_checkpoint",
                     "params:production",
-                    "params:tiling",
                     "params:data_loader",
                     "params:training",
                 ],

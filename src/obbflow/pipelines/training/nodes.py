@@ -17,6 +17,7 @@ from obbflow.config import (
     PathsSection,
     PreprocessingSection,
     TensorboardSection,
+    TilingSection,
     TrainingSection,
 )
 
@@ -32,6 +33,7 @@ def train_detector(
     paths: PathsSection,
     experiment: ExperimentSection,
     dataset: DatasetSection,
+    tiling: TilingSection,
     preprocessing: PreprocessingSection,
     data_loader: DataLoaderSection,
     model: ModelSection,
@@ -52,6 +54,7 @@ def train_detector(
         paths=paths,
         experiment=experiment,
         dataset=dataset,
+        tiling=tiling,
         preprocessing=preprocessing,
         data_loader=data_loader,
         model=model,

@@ -20,6 +20,7 @@ def create_pipeline(**kwargs: object) -> Pipeline:  # noqa: ARG001  (Kedro's sig
                     "params:paths",
                     "params:experiment",
                     "params:dataset",
+                    "params:tiling",
                     "params:preprocessing",
                     "params:data_loader",
                     "params:model",
