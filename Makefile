@@ -26,7 +26,8 @@ help:
 	@sed -n '1,3s/^# //p' Makefile
 	@echo "also: setup lint format viz clean lock (see Makefile)"
 
-# .venv belongs to this folder, this Python, the lock file and pyproject.toml.
+# .venv belongs to this folder, this Python, the lock file and pyproject.toml. Commands in it start
+# with the path of the folder they were made in: in a folder that was moved they do not run.
 setup:
 	@$(PYTHON) -c '$(FITS)' 2>/dev/null || { \
 		echo "make: needs Python 3.11, 3.12 or 3.13; say which one: make setup PYTHON=/path/to/python" >&2; \
@@ -35,7 +36,8 @@ setup:
 	key="$(CURDIR) $$version $$(cat requirements.lock pyproject.toml | cksum)"; \
 	if [ "$$key" = "$$(cat $(STAMP) 2>/dev/null)" ]; then exit 0; fi; \
 	echo "Setting up .venv (once; some minutes)"; \
-	[ "$$version" = "$$($(BIN)/python -c '$(VERSION)' 2>/dev/null)" ] || $(PYTHON) -m venv --clear .venv; \
+	{ [ "$$version" = "$$($(BIN)/python -c '$(VERSION)' 2>/dev/null)" ] && \
+		grep -qsF "$(CURDIR)/.venv" $(BIN)/activate; } || $(PYTHON) -m venv --clear .venv; \
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock; \
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .; \
 	echo "$$key" > $(STAMP)

@@ -1,4 +1,4 @@
-"""Kedro hooks: checked parameters, the run id, and reading what this run wrote."""
+"""Kedro hooks: checked parameters, early checks, the run id, and reading what this run wrote."""
 
 import os
 from collections.abc import Mapping
@@ -8,11 +8,20 @@ from typing import Any
 from kedro.framework.context import KedroContext
 from kedro.framework.hooks import hook_impl
 from kedro.io import AbstractVersionedDataset, DataCatalog, Version
+from kedro.pipeline import Pipeline
 
-from obbflow.config import fill_sections
-from obbflow.errors import ConfigError
+from obbflow.config import (
+    CheckpointSection,
+    ModelSection,
+    PathsSection,
+    TrainingSection,
+    fill_sections,
+)
+from obbflow.errors import CheckpointError, ConfigError, did_you_mean
 
 DATA_ROOT_VARIABLE = "OBBFLOW_DATA_ROOT"
+
+_SHOWN = 5  # runs that a message names
 
 # Parameters that are paths of files or folders to read: (section, key).
 _INPUT_PATHS = (
@@ -76,6 +85,83 @@ def _data_dir(
             "environment variable OBBFLOW_DATA_DIR, and leave paths.data_dir alone."
         )
     return context.project_path / Path(data_dir)
+
+
+class EarlyChecksHook:
+    """What training would find missing, found before the nodes ahead of it replace anything."""
+
+    @hook_impl
+    def before_pipeline_run(self, pipeline: Pipeline, catalog: DataCatalog) -> None:
+        """Look for the files that a training starts from, and for the device.
+
+        Raises:
+            CheckpointError: If weights are not there.
+            ConfigError: If the experiment or the device is not there.
+        """
+        if "train_detector" not in {node.name for node in pipeline.nodes}:
+            return
+
+        def section(name: str) -> Any:  # noqa: ANN401 - a section, or its keys
+            dataset = catalog.get(f"params:{name}")
+            return dataset.load() if dataset is not None else {}
+
+        checkpoint = CheckpointSection.model_validate(section("checkpoint"))
+        if not checkpoint.discover_previous_run:  # the run that is found needs no other file
+            runs = PathsSection.model_validate(section("paths")).runs
+            _require_start(checkpoint, ModelSection.model_validate(section("model")), runs)
+        training = TrainingSection.model_validate(section("training"))
+        if training.accelerator == "cuda":
+            from obbflow.training.device import detect_hardware, resolve_runtime
+
+            resolve_runtime(training, detect_hardware())
+
+
+def _require_start(checkpoint: CheckpointSection, model: ModelSection, runs: Path) -> None:
+    """Raise unless what a training starts from is there."""
+    if checkpoint.load_from_checkpoint is not None:
+        if not checkpoint.load_from_checkpoint.is_file():
+            raise CheckpointError(
+                f"checkpoint.load_from_checkpoint: there is no file "
+                f"{checkpoint.load_from_checkpoint}. Correct the path."
+            )
+    elif checkpoint.load_from_experiment is not None:
+        name = checkpoint.load_from_experiment
+        known = (
+            sorted((path.name for path in runs.iterdir()), reverse=True) if runs.is_dir() else []
+        )
+        if name not in known:
+            raise ConfigError(
+                f"checkpoint.load_from_experiment: there is no run {name!r} in {runs}"
+                f"{did_you_mean(name, known)}. The newest are: "
+                f"{', '.join(known[:_SHOWN]) or 'none'}."
+            )
+    elif model.pretrained_backbone:
+        _require_backbone(model)
+
+
+def _require_backbone(model: ModelSection) -> None:
+    """Raise unless the weights of the backbone are on this machine; torch is not imported."""
+    if model.backbone_weights is not None:
+        if not Path(model.backbone_weights).is_file():
+            raise CheckpointError(
+                f"model.backbone_weights: there is no file {model.backbone_weights}. Correct the "
+                "path, or set model.pretrained_backbone=false to start from random weights."
+            )
+        return
+    # Where torch.hub keeps what it downloads.
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = Path(os.environ.get("TORCH_HOME") or Path(cache, "torch")).expanduser()
+    folder = home / "hub" / "checkpoints"
+    if any(folder.glob(f"{model.backbone}-*.pth")):
+        return
+    from torchvision.models import get_model_weights  # takes seconds; only for the message
+
+    url = get_model_weights(model.backbone).DEFAULT.url
+    raise CheckpointError(
+        f"{folder}: the pretrained weights of {model.backbone} are not on this machine. Download "
+        f"{url} to that folder, or name another file in model.backbone_weights, or set "
+        "model.pretrained_backbone=false to start from random weights."
+    )
 
 
 class RunIdHook:

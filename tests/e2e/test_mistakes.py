@@ -67,11 +67,35 @@ def broken_configuration_file(folder):
     return ["--config", folder / "run.yml"], ["pipelin"]
 
 
+# In the next three the data pipeline would come first, with other settings than before.
 def missing_checkpoint(folder):
     path = folder / "nowhere.pt"
-    return ["--pipelines", "training", "--params", f"checkpoint.load_from_checkpoint={path}"], [
+    return ["--params", f"tiling.min_visible=0.5,checkpoint.load_from_checkpoint={path}"], [
         str(path)
     ]
+
+
+def missing_experiment(_folder):
+    return ["--params", "tiling.min_visible=0.5,checkpoint.load_from_experiment=rum"], [
+        "there is no run 'rum'"
+    ]
+
+
+def missing_backbone_weights(folder):
+    path = folder / "nowhere.pth"
+    given = f"model.pretrained_backbone=true,model.backbone_weights={path}"
+    return ["--params", f"tiling.min_visible=0.5,{given}"], [str(path)]
+
+
+def objects_without_area(folder):
+    root = write_data_set(folder / "photos", "10 10 60 10 60 10 10 10 ship 0\n")
+    return ["--params", f"dataset.data_root={root}"], ["photos", "0 objects"]
+
+
+def objects_larger_than_a_tile(folder):
+    root = write_data_set(folder / "photos", "2 2 126 2 126 94 2 94 ship 0\n")
+    given = "tiling.tile_size=32,dataset.overlap=0"
+    return ["--params", f"dataset.data_root={root},{given}"], ["photos", "tiling.tile_size"]
 
 
 def damaged_checkpoint(folder):
@@ -118,6 +142,10 @@ def output_of_no_run(_folder):
         unknown_environment,
         broken_configuration_file,
         missing_checkpoint,
+        missing_experiment,
+        missing_backbone_weights,
+        objects_without_area,
+        objects_larger_than_a_tile,
         damaged_checkpoint,
         checkpoint_of_something_else,
         checkpoint_of_another_model,

@@ -159,6 +159,70 @@ def test_a_checkpoint_of_other_classes_is_refused(make_inputs):
         run(inputs)
 
 
+CONFIG = {
+    "experiment": ExperimentSection().model_dump(mode="json"),
+    "model": TINY.model_dump(mode="json"),
+    "preprocessing": PreprocessingSection(target_size=(SCALE * SIZE,) * 2).model_dump(mode="json"),
+}
+
+
+def trained_with(**changes):
+    return {name: keys | changes.get(name, {}) for name, keys in CONFIG.items()}
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("model", "anchor_scales", [4.0]),
+        ("model", "target_stds", [0.2, 0.2, 0.2, 0.2, 0.1]),
+        ("model", "roi_norm_factor", None),
+        ("model", "roi_proj_xy", True),
+        ("model", "roi_edge_swap", False),
+        ("preprocessing", "normalize_mean", [0.5, 0.5, 0.5]),
+        ("preprocessing", "normalize_std", [0.5, 0.5, 0.5]),
+        ("preprocessing", "resize_mode", "crop"),
+        ("preprocessing", "target_size", [64, 64]),
+        ("preprocessing", "pad_size_divisor", 64),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_weights_trained_with_other_settings_are_refused(make_inputs, section, key, value):
+    config = trained_with(**{section: {key: value}})
+    inputs = make_inputs(model=build_model(TINY, 2).state_dict(), config=config)
+    with pytest.raises(CheckpointError, match=rf"other settings.*: {section}\.{key} was .*, is "):
+        compute_final_map(*inputs.values())
+
+
+def test_settings_that_choose_detections_or_guide_learning_may_differ(make_inputs):
+    config = trained_with(
+        model={
+            "pretrained_backbone": True,
+            "max_detections_per_image": 7,
+            "nms_class_agnostic": True,
+            "rpn_pre_nms_top_n": 9,
+            "roi_batch_size_per_image": 4,
+        },
+        preprocessing={"enable_flip_diagonal": True},
+    )
+    inputs = make_inputs(model=build_model(TINY, 2).state_dict(), config=config)
+    assert run(inputs)["final_metrics"]["epoch"] == 4
+
+
+def test_every_setting_that_differs_is_named(make_inputs):
+    config = trained_with(model={"roi_proj_xy": True}, preprocessing={"resize_mode": "crop"})
+    inputs = make_inputs(model={}, config=config)
+    with pytest.raises(CheckpointError, match=r"roi_proj_xy was True.*resize_mode was 'crop'"):
+        compute_final_map(*inputs.values())
+
+
+def test_other_tiles_than_those_of_the_training_are_a_warning(make_inputs, knows_ships, caplog):
+    same = run(make_inputs(model=knows_ships.state_dict()))["final_metrics"]["data_hash"]
+    run(make_inputs(model=knows_ships.state_dict(), data_hash=same))
+    assert "other tiles or labels" not in caplog.text
+    run(make_inputs(model=knows_ships.state_dict(), data_hash="0" * 64))
+    assert "best.pt was trained on other tiles or labels" in caplog.text
+
+
 def test_a_checkpoint_that_does_not_fit_is_refused(make_inputs):
     inputs = make_inputs(model=build_model(TINY, 3).state_dict())
     with pytest.raises(CheckpointError, match="must agree in every tensor"):

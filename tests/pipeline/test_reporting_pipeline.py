@@ -12,6 +12,7 @@ from obbflow.config import (
     ExperimentSection,
     PreprocessingSection,
 )
+from obbflow.errors import DataError
 from obbflow.evaluation import score_final
 from obbflow.pipelines.reporting.pipeline import create_pipeline
 from obbflow.tables import (
@@ -23,6 +24,7 @@ from obbflow.tables import (
     TILE_INDEX,
     make_table,
 )
+from obbflow.training.record import data_hash
 
 SHIP = (20.0, 24.0, 16.0, 8.0, 0.3)
 
@@ -45,7 +47,14 @@ def inputs(tmp_path):
         n_images=1,
         evaluation=evaluation,
     )
-    origin = {"epoch": 1, "checkpoint": "best.pt", "checkpoint_sha256": "00", "data_hash": "11"}
+    tile_index = make_table(tiles, TILE_INDEX)
+    tile_annotations = make_table(objects, TILE_ANNOTATIONS)
+    origin = {
+        "epoch": 1,
+        "checkpoint": "best.pt",
+        "checkpoint_sha256": "00",
+        "data_hash": data_hash(tile_index, tile_annotations, {"ship": 1}),
+    }
     return {
         "run_record": {"run_id": "run 1", "epochs_completed": 1},
         "training_metrics": pd.DataFrame({"epoch": [1], "train/total_loss": [2.5], "lr": [0.01]}),
@@ -54,8 +63,8 @@ def inputs(tmp_path):
         "class_weights": make_table([("ship", 1, 1, 1, 1, 1, 1, np.nan, 1)], CLASS_WEIGHTS),
         "precision_recall": scores.precision_recall,
         "detections": detections,
-        "tile_index": make_table(tiles, TILE_INDEX),
-        "tile_annotations": make_table(objects, TILE_ANNOTATIONS),
+        "tile_index": tile_index,
+        "tile_annotations": tile_annotations,
         "class_map": {"ship": 1},
         "data_issues": make_table([], DATA_ISSUES),
         "params:experiment": ExperimentSection(),
@@ -98,3 +107,15 @@ def test_tables_read_back_from_csv_give_the_same_report(inputs, tmp_path):
         tables[name] = pd.read_csv(path, keep_default_na=False, na_values=[""])
     pipeline = create_pipeline().only_nodes("render_report")
     assert run({**inputs, **tables}, pipeline) == run(inputs, pipeline)
+
+
+@pytest.mark.parametrize("node", ["draw_figures", "render_report"])
+@pytest.mark.parametrize("changed", ["tile_index", "tile_annotations", "class_map"])
+def test_scores_of_other_data_are_not_reported(inputs, node, changed):
+    other = {
+        "tile_index": inputs["tile_index"].assign(x=7),
+        "tile_annotations": inputs["tile_annotations"].assign(angle=0.1),
+        "class_map": {"ship": 1, "plane": 2},
+    }
+    with pytest.raises(DataError, match="--pipelines evaluation,reporting"):
+        run({**inputs, changed: other[changed]}, create_pipeline().only_nodes(node))

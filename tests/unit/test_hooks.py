@@ -1,14 +1,18 @@
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from kedro.config import OmegaConfigLoader
 from kedro.io import DataCatalog, MemoryDataset, Version
 
-from obbflow.config import SECTIONS
+from obbflow.config import SECTIONS, fill_sections
 from obbflow.datasets import HtmlDataset
-from obbflow.errors import ConfigError
-from obbflow.hooks import ParametersHook, RunIdHook
+from obbflow.errors import CheckpointError, ConfigError, ObbflowError
+from obbflow.hooks import EarlyChecksHook, ParametersHook, RunIdHook
+from obbflow.pipeline_registry import register_pipelines
 from obbflow.settings import CONFIG_LOADER_ARGS
 
 
@@ -100,13 +104,19 @@ def test_the_demo_has_no_data_root(parameters):
 
 
 @pytest.mark.parametrize(
-    ("section", "key"), [("checkpoint", "load_from_checkpoint"), ("model", "backbone_weights")]
+    ("section", "key", "others"),
+    [
+        ("checkpoint", "load_from_checkpoint", {}),
+        ("model", "backbone_weights", {"pretrained_backbone": True}),
+    ],
 )
-def test_other_input_files_are_made_absolute(parameters, monkeypatch, tmp_path, section, key):
+def test_other_input_files_are_made_absolute(
+    parameters, monkeypatch, tmp_path, section, key, others
+):
     monkeypatch.setenv("HOME", "/home/me")
 
-    assert parameters(**{section: {key: "w.pt"}})[section][key] == str(tmp_path / "w.pt")
-    assert parameters(**{section: {key: "~/w.pt"}})[section][key] == "/home/me/w.pt"
+    for given, path in (("w.pt", str(tmp_path / "w.pt")), ("~/w.pt", "/home/me/w.pt")):
+        assert parameters(**{section: {key: given, **others}})[section][key] == path
 
 
 def test_the_run_id_is_a_catalog_entry():
@@ -149,3 +159,105 @@ def test_entries_without_versions_are_left_alone():
 
     dataset.save(3)
     assert dataset.load() == 3
+
+
+@pytest.fixture
+def check_early(tmp_path, monkeypatch):
+    """Do what is done before the first node of a pipeline."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+
+    def check(pipeline="train", **sections):
+        sections = {"dataset": {"format": "synthetic"}, "model": {"pretrained_backbone": False},
+                    "paths": {"data_dir": str(tmp_path / "data")}, **sections}  # fmt: skip
+        catalog = DataCatalog()
+        for name, values in fill_sections(sections).items():
+            catalog[f"params:{name}"] = SECTIONS[name].model_validate(values)
+        EarlyChecksHook().before_pipeline_run(register_pipelines()[pipeline], catalog)
+
+    return check
+
+
+MISSING = [
+    (
+        {"checkpoint": {"load_from_checkpoint": "nowhere.pt"}},
+        CheckpointError,
+        "checkpoint.load_from_checkpoint: there is no file nowhere.pt",
+    ),
+    (
+        {"checkpoint": {"load_from_experiment": "rum1"}},
+        ConfigError,
+        "there is no run 'rum1' in .*, did you mean 'run1'.*The newest are: run1",
+    ),
+    (
+        {"model": {"backbone_weights": "nowhere.pth"}},
+        CheckpointError,
+        "model.backbone_weights: there is no file nowhere.pth",
+    ),
+    (
+        {"model": {"backbone": "resnet50"}},
+        CheckpointError,
+        "torch/hub/checkpoints: the pretrained weights of resnet50 .*https://.*resnet50-.*.pth",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("sections", "error", "message"),
+    MISSING,
+    ids=["checkpoint", "experiment", "weights file", "weights in the cache"],
+)
+def test_what_training_would_miss_is_named_before_the_first_node(
+    check_early, tmp_path, sections, error, message
+):
+    (tmp_path / "data" / "06_models" / "runs" / "run1").mkdir(parents=True)
+
+    for pipeline in ("train", "training"):
+        with pytest.raises(error, match=message):
+            check_early(pipeline, **sections)
+    for pipeline in ("data", "evaluation", "reporting", "predict"):
+        check_early(pipeline, **sections)
+
+
+def test_what_is_there_is_not_named(check_early, tmp_path):
+    (tmp_path / "data" / "06_models" / "runs" / "run1").mkdir(parents=True)
+    cache = tmp_path / "torch" / "hub" / "checkpoints"
+    cache.mkdir(parents=True)
+    for path in (tmp_path / "w.pt", cache / "resnet50-0123abcd.pth"):
+        path.touch()
+
+    check_early()
+    check_early(checkpoint={"load_from_checkpoint": str(tmp_path / "w.pt")})
+    check_early(checkpoint={"load_from_experiment": "run1"})
+    check_early(model={"backbone_weights": str(tmp_path / "w.pt")})
+    check_early(model={"backbone": "resnet50"})
+
+
+def test_a_run_that_is_continued_needs_nothing_else(check_early):
+    check_early(checkpoint={"discover_previous_run": True}, model={"backbone": "resnet50"})
+
+
+def test_a_device_that_is_not_there_is_named_before_the_first_node(check_early):
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+
+    with pytest.raises(ObbflowError, match=r"training\.accelerator: 'cuda' was asked for"):
+        check_early(training={"accelerator": "cuda"})
+
+
+def test_early_checks_do_not_wait_for_torch():
+    code = (
+        "import sys\n"
+        "from kedro.io import DataCatalog\n"
+        "from obbflow.config import SECTIONS, fill_sections\n"
+        "from obbflow.hooks import EarlyChecksHook\n"
+        "from obbflow.pipeline_registry import register_pipelines\n"
+        "given = {'dataset': {'format': 'synthetic'}, 'model': {'pretrained_backbone': False}}\n"
+        "filled = fill_sections(given)\n"
+        "catalog = DataCatalog()\n"
+        "for name in filled: catalog[f'params:{name}'] = filled[name]\n"
+        "EarlyChecksHook().before_pipeline_run(register_pipelines()['train'], catalog)\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip().endswith("False")

@@ -22,7 +22,9 @@ class DatasetSection(Section):
         "data_root given, the user's images are read (as dota) and nothing is drawn",
     )
     same_folder: bool = Field(False, description="images and label files lie side by side")
-    overlap: int = Field(16, ge=0, description="overlap of neighbouring tiles, px")
+    overlap: int = Field(
+        16, ge=0, multiple_of=2, description="overlap of neighbouring tiles, px, even"
+    )
     val_fraction: float = Field(
         0.2, gt=0, lt=1, description="share of scenes used for validation when no split is given"
     )
@@ -48,6 +50,11 @@ class DatasetSection(Section):
     def draws_demo(self) -> bool:
         """Whether the demo scenes are the data set."""
         return self.format == "synthetic" and self.data_root is None
+
+    @property
+    def place(self) -> str:
+        """Where the data set lies, for messages."""
+        return "the demo scenes" if self.data_root is None else str(self.data_root)
 
     @model_validator(mode="after")
     def _need_a_root(self) -> Self:

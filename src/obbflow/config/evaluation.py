@@ -13,6 +13,7 @@ class EvaluationSection(Section):
     )
     iou_threshold: float = Field(0.5, gt=0, lt=1, description="a match for precision and recall")
     compute_map_every_n_epochs: int = Field(
-        0, ge=0, description="mAP during training, every n epochs and the last; 0: never"
+        0,
+        ge=0,
+        description="validation, with mAP, after epochs divisible by n and after the last; 0: none",
     )
-    eval_interval: int = Field(1, ge=1, description="validate every n epochs, and the last")

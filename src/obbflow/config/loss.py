@@ -1,10 +1,12 @@
 """Section ``loss``."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from obbflow.config.section import Section
+
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class LossSection(Section):
@@ -15,7 +17,7 @@ class LossSection(Section):
     )
     class_weight_method: Literal["sqrt", "inv_freq", "effective_num", "log_inv_freq"] = "sqrt"
     class_weight_beta: float = Field(0.9999, gt=0, lt=1, description="only for effective_num")
-    class_weight_overrides: dict[str, float] | None = Field(
+    class_weight_overrides: dict[str, Weight] | None = Field(
         None, description="final weight of single classes, by name"
     )
     background_weight: float | None = Field(None, gt=0, description="null: 1.0")

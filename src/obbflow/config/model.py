@@ -1,12 +1,13 @@
 """Section ``model``."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat, model_validator
 
 from obbflow.config.section import Section
 
 BoxTargets = tuple[float, float, float, float, float]
+BoxScales = tuple[PositiveFloat, PositiveFloat, PositiveFloat, PositiveFloat, PositiveFloat]
 
 
 class ModelSection(Section):
@@ -32,10 +33,10 @@ class ModelSection(Section):
     fpn_channels: int = Field(256, ge=8)
 
     # Anchors: every scale x ratio, at each cell of each level
-    anchor_scales: tuple[float, ...] = Field(
+    anchor_scales: tuple[PositiveFloat, ...] = Field(
         (8.0, 16.0, 32.0), min_length=1, description="anchor side over the level's stride"
     )
-    anchor_ratios: tuple[float, ...] = Field((0.5, 1.0, 2.0), min_length=1)
+    anchor_ratios: tuple[PositiveFloat, ...] = Field((0.5, 1.0, 2.0), min_length=1)
 
     # Region proposal network
     rpn_min_size: float = Field(0.0, ge=0, description="proposals with a smaller side are dropped")
@@ -64,7 +65,7 @@ class ModelSection(Section):
     roi_min_pos_iou: float = Field(0.5, ge=0, le=1)
     add_gt_as_proposals: bool = True
     target_means: BoxTargets = Field((0.0, 0.0, 0.0, 0.0, 0.0), description="dx, dy, dw, dh, da")
-    target_stds: BoxTargets = Field((0.1, 0.1, 0.2, 0.2, 0.1), description="dx, dy, dw, dh, da")
+    target_stds: BoxScales = Field((0.1, 0.1, 0.2, 0.2, 0.1), description="dx, dy, dw, dh, da")
     roi_loss_type: Literal["cross_entropy", "focal"] = "cross_entropy"
     roi_focal_alpha: float = Field(1.0, gt=0)
     roi_focal_gamma: float = Field(2.0, ge=0)
@@ -79,3 +80,15 @@ class ModelSection(Section):
     final_nms_iou_threshold: float = Field(0.5, gt=0, le=1)
     nms_class_agnostic: bool = False
     max_detections_per_image: int = Field(100, ge=1)
+
+    @model_validator(mode="after")
+    def _positive_is_above_negative(self) -> Self:
+        for part in ("rpn", "roi"):
+            positive = getattr(self, f"{part}_positive_iou_threshold")
+            negative = getattr(self, f"{part}_negative_iou_threshold")
+            if positive < negative:
+                raise ValueError(
+                    f"{part}_positive_iou_threshold: must not be below "
+                    f"{part}_negative_iou_threshold, got {positive} and {negative}"
+                )
+        return self

@@ -20,6 +20,11 @@ class PathsSection(Section):
         return self.data_dir / "01_raw" / "demo"
 
     @property
+    def tile_index(self) -> Path:
+        """The catalog entry ``tile_index``, which names the tiles that are in use."""
+        return self.data_dir / "03_primary" / "tile_index.parquet"
+
+    @property
     def tiles(self) -> Path:
         """The tile store: image files and the settings they were cut with."""
         return self.data_dir / "03_primary" / "tiles"

@@ -1,10 +1,13 @@
 """Section ``preprocessing``."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from obbflow.config.section import Section
+
+Mean = Annotated[float, Field(ge=0, le=1)]
+Deviation = Annotated[float, Field(gt=0, le=1)]
 
 
 class PreprocessingSection(Section):
@@ -15,11 +18,13 @@ class PreprocessingSection(Section):
         description="fixed: stretch to target; pad: scale by the larger edge and pad to target; "
         "keep_ratio: scale by the larger edge, pad to the divisor; crop: native resolution",
     )
-    target_size: tuple[int, int] = Field((1024, 1024), description="(height, width), px")
-    normalize_mean: tuple[float, float, float] = Field(
+    target_size: tuple[PositiveInt, PositiveInt] = Field(
+        (1024, 1024), description="(height, width), px"
+    )
+    normalize_mean: tuple[Mean, Mean, Mean] = Field(
         (123.675 / 255, 116.28 / 255, 103.53 / 255), description="RGB, on a 0-1 scale"
     )
-    normalize_std: tuple[float, float, float] = Field(
+    normalize_std: tuple[Deviation, Deviation, Deviation] = Field(
         (58.395 / 255, 57.12 / 255, 57.375 / 255), description="RGB, on a 0-1 scale"
     )
     pad_size_divisor: int = Field(32, ge=1)

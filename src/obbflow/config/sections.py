@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from obbflow.config.checkpoint import CheckpointSection
+from obbflow.config.contradictions import find_contradictions
 from obbflow.config.data_loader import DataLoaderSection
 from obbflow.config.dataset import DatasetSection, DemoSection
 from obbflow.config.evaluation import EvaluationSection
@@ -70,7 +71,7 @@ def fill_sections(parameters: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         except ValidationError as error:
             problems.extend(_describe(name, section, error))
     if not problems:
-        problems = _contradictions(filled)
+        problems = find_contradictions(filled, _defaults())
     if problems:
         raise ConfigError(
             "The configuration does not hold:\n  "
@@ -78,6 +79,14 @@ def fill_sections(parameters: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             + "\nCorrect the keys in conf/<environment>/parameters*.yml or in --params."
         )
     return filled
+
+
+def _defaults() -> dict[str, dict[str, Any]]:
+    """Return the default values of all sections, in the types of ``fill_sections``."""
+    return {
+        name: section.model_construct().model_dump(mode="json")
+        for name, section in SECTIONS.items()
+    }
 
 
 def _describe(name: str, section: type[Section], error: ValidationError) -> list[str]:
@@ -95,21 +104,3 @@ def _describe(name: str, section: type[Section], error: ValidationError) -> list
                 f"{where}: {item['msg'][0].lower()}{item['msg'][1:]}, got {item['input']!r}"
             )
     return lines
-
-
-def _contradictions(filled: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the rules between sections that do not hold."""
-    problems = []
-    overlap, tile_size = filled["dataset"]["overlap"], filled["tiling"]["tile_size"]
-    if overlap >= tile_size:
-        problems.append(
-            f"dataset.overlap: must be smaller than tiling.tile_size, got {overlap} and {tile_size}"
-        )
-    training = filled["training"]
-    warm_up = training["lr_warmup_steps"]
-    if warm_up and training["lr_scheduler_type"] == "one_cycle":
-        problems.append(
-            f"training.lr_warmup_steps: one_cycle warms up by itself, got {warm_up} steps; set it "
-            "to 0 or choose another training.lr_scheduler_type"
-        )
-    return problems

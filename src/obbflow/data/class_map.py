@@ -4,7 +4,7 @@ import logging
 
 import pandas as pd
 
-from obbflow.errors import DataError
+from obbflow.data.class_rules import no_object_on_tiles
 
 logger = logging.getLogger(__name__)
 
@@ -52,11 +52,7 @@ def map_classes(
     val = count_objects(tile_index, tile_annotations, "val")
     if train.empty:
         tiles = int((tile_index["split"] == "train").sum())
-        raise DataError(
-            f"{where}: {tiles:,} training tiles and no object on any of them, so there is no "
-            "class to learn; raise tiling.tile_size or lower tiling.min_visible if the objects "
-            "are larger than a tile, or check the labels"
-        )
+        raise no_object_on_tiles(where, tiles)
     for name, count in val.items():
         if name not in train.index:
             logger.warning(

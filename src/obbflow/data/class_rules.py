@@ -1,6 +1,7 @@
 """Which labels count: renamed, left out, allowed and difficult classes, as ``dataset`` says."""
 
 import logging
+from collections.abc import Iterable
 
 import pandas as pd
 
@@ -29,11 +30,7 @@ def apply_class_rules(
     Raises:
         DataError: If a class is not in ``allowed_classes``; all such classes are named.
     """
-    names = annotations["class_name"]
-    _warn_about_unused("map_labels", dataset.map_labels, names)
-    renamed = {name: name for name in names.unique()} | (dataset.map_labels or {})
-    mapped = names.map(renamed).astype("string")
-    _warn_about_unused("ignore_labels", dataset.ignore_labels, mapped)
+    mapped = _rename(annotations["class_name"], dataset)
     is_ignored = mapped.isin(dataset.ignore_labels or ())
     result = annotations.assign(class_name=mapped)[~is_ignored]
     if dataset.allowed_classes is not None:
@@ -57,6 +54,18 @@ def apply_class_rules(
         else:
             result = result.assign(ignore=result["ignore"] | result["difficult"])
     return result.reset_index(drop=True), make_table(issues, DATA_ISSUES)
+
+
+def warn_about_unused_names(annotations: pd.DataFrame, dataset: DatasetSection) -> None:
+    """Say which names in ``map_labels`` and ``ignore_labels`` no label has: they may be misspelt.
+
+    Args:
+        annotations: Table ``annotations`` as read.
+        dataset: The section with these keys.
+    """
+    names = annotations["class_name"]
+    _warn_about_unused("map_labels", dataset.map_labels or (), names)
+    _warn_about_unused("ignore_labels", dataset.ignore_labels or (), _rename(names, dataset))
 
 
 def require_objects(images: pd.DataFrame, annotations: pd.DataFrame, where: str) -> None:
@@ -84,10 +93,29 @@ def require_objects(images: pd.DataFrame, annotations: pd.DataFrame, where: str)
     )
 
 
-def _warn_about_unused(key: str, names: object, found: pd.Series) -> None:
-    """Say which names of a setting no label has: they may be misspelt."""
+def no_object_on_tiles(where: str, n_tiles: int) -> DataError:
+    """Return the error that no training tile shows enough of an object.
+
+    Args:
+        where: The data set's folder.
+        n_tiles: Number of training tiles.
+    """
+    return DataError(
+        f"{where}: {n_tiles:,} training tiles and no object on any of them, so there is no class "
+        "to learn; raise tiling.tile_size or lower tiling.min_visible if the objects are larger "
+        "than a tile, or check the labels"
+    )
+
+
+def _rename(names: "pd.Series[str]", dataset: DatasetSection) -> "pd.Series[str]":
+    """Return the class names after ``map_labels``."""
+    renamed = {name: name for name in names.unique()} | (dataset.map_labels or {})
+    return names.map(renamed).astype("string")
+
+
+def _warn_about_unused(key: str, names: Iterable[str], found: "pd.Series[str]") -> None:
     present = set(found.unique())
-    for name in names or () if isinstance(names, dict | tuple) else ():
+    for name in names:
         if name not in present:
             logger.warning(
                 "dataset.%s: no label has the class %r%s", key, name, did_you_mean(name, present)

@@ -7,11 +7,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from obbflow.errors import ConfigError, did_you_mean
+from obbflow.config import LossSection
+from obbflow.errors import ConfigError, DataError, did_you_mean
 from obbflow.tables import CLASS_WEIGHTS, make_table
 
 CLIP = (0.3, 3.0)
 """Limits of a weight after division by the mean; so no class weighs over ten times another."""
+
+_WEIGHTED_LOSSES = ("class_weighted", "focal_weighted")
 
 Method = Literal["sqrt", "inv_freq", "effective_num", "log_inv_freq"]
 
@@ -80,18 +83,34 @@ def weigh_classes(
     return make_table(pd.DataFrame(columns), CLASS_WEIGHTS)
 
 
-def weight_vector(class_weights: pd.DataFrame, background_weight: float | None) -> list[float]:
+def class_weight_vector(
+    class_weights: pd.DataFrame, class_map: Mapping[str, int], loss: LossSection
+) -> list[float] | None:
     """Return the weights by label: the background's at 0, then those of classes 1..C.
 
     Args:
-        class_weights: Table ``class_weights``.
-        background_weight: None means 1.
+        class_weights: Table ``class_weights``, or its columns class_name and weight.
+        class_map: Class name -> id, 1..C.
+        loss: ``loss_type`` and ``background_weight``, of which None means 1.
 
     Returns:
-        C + 1 weights.
+        C + 1 weights; None for losses that do not weigh classes.
+
+    Raises:
+        DataError: If a class of the map has no weight.
     """
-    background = 1.0 if background_weight is None else float(background_weight)
-    return [background, *class_weights.sort_values("class_id")["weight"].astype(float)]
+    if loss.loss_type not in _WEIGHTED_LOSSES:
+        return None
+    weight_of = dict(zip(class_weights["class_name"], class_weights["weight"], strict=True))
+    names = sorted(class_map, key=class_map.__getitem__)
+    missing = [name for name in names if name not in weight_of]
+    if missing:
+        raise DataError(
+            f"class_weights: there is no weight for {', '.join(missing)}; it is of another class "
+            "map. Run the data pipeline again: kedro run --pipeline data"
+        )
+    background = 1.0 if loss.background_weight is None else loss.background_weight
+    return [float(background), *(float(weight_of[name]) for name in names)]
 
 
 def _raw_weights(n: NDArray[np.float64], method: Method, beta: float) -> NDArray[np.float64]:

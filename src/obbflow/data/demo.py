@@ -33,14 +33,6 @@ from obbflow.tables import CORNERS
 
 logger = logging.getLogger(__name__)
 
-DEMO_TRAIN_SIZES = (
-    (1600, 1200), (1200, 1200), (1024, 1024), (2000, 900), (1200, 900), (900, 1200),
-    (1024, 800), (1000, 1000), (800, 800), (640, 800),
-)  # fmt: skip
-DEMO_VAL_SIZES = ((1200, 1000), (1024, 1024), (1000, 900), (800, 1000))
-SMOKE_TRAIN_SIZES = ((448, 400), (400, 448))
-SMOKE_VAL_SIZES = ((448, 400),)
-
 MIN_SIDE = 300
 """A smaller scene has no room for an apron, px."""
 

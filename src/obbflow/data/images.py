@@ -117,6 +117,18 @@ def load_image(path: Path) -> tuple[Image.Image, tuple[float, float] | None]:
     return Image.fromarray(_stretch(samples, low, high)), (low, high)
 
 
+def undecodable_images(paths: Sequence[Path]) -> list[str]:
+    """Return why images cannot be decoded, one message an image that cannot.
+
+    Args:
+        paths: Image files; may be empty.
+    """
+    # Decoding lets go of the interpreter lock.
+    with _unlimited_pixels(), ThreadPoolExecutor(_THREADS) as threads:
+        found = track(threads.map(_explain_decoding, paths), len(paths), "Decoding images")
+        return [message for message in found if message is not None]
+
+
 def decode_image(path: Path) -> NDArray[np.uint8]:
     """Return an image as (H, W, 3) RGB, 8 bits a channel; see ``load_image``.
 
@@ -136,6 +148,15 @@ def _unlimited_pixels() -> Iterator[int | None]:
         yield limit
     finally:
         Image.MAX_IMAGE_PIXELS = limit
+
+
+def _explain_decoding(path: Path) -> str | None:
+    """Return why an image cannot be decoded, None when it can."""
+    try:
+        load_image(path)
+    except DataError as error:
+        return str(error)
+    return None
 
 
 def _probe(path: Path) -> ImageFacts | str:

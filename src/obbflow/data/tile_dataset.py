@@ -12,8 +12,9 @@ from PIL import Image
 from torch import Generator, Tensor
 from torch.utils.data import Dataset, get_worker_info
 
-from obbflow.config import DatasetSection
+from obbflow.config import DatasetSection, PreprocessingSection
 from obbflow.data.sampler import SampleKey, seeded_generator
+from obbflow.data.transforms import EvalTransform
 from obbflow.errors import DataError
 from obbflow.structures import Target
 from obbflow.tables import (
@@ -177,6 +178,37 @@ class TileDataset(Dataset[tuple[Tensor, Target]]):
             self._cache[index] = loaded
             self._cached_bytes += size_bytes
         return loaded
+
+
+def validation_tiles(
+    tile_index: pd.DataFrame,
+    tile_annotations: pd.DataFrame,
+    class_map: Mapping[str, int],
+    dataset: DatasetSection,
+    preprocessing: PreprocessingSection,
+    *,
+    seed: int,
+) -> TileDataset:
+    """Return the tiles that are scored and shown; each is looked at once, so none is kept.
+
+    Args:
+        tile_index: Table ``tile_index``, all splits.
+        tile_annotations: Table ``tile_annotations``.
+        class_map: Class name -> id, 1..C.
+        dataset: The cap on the number of validation samples.
+        preprocessing: Resizing and normalisation.
+        seed: The experiment's seed.
+    """
+    return TileDataset(
+        tile_index,
+        tile_annotations,
+        class_map,
+        EvalTransform(preprocessing),
+        split="val",
+        dataset=dataset,
+        seed=seed,
+        cache_bytes=0,
+    )
 
 
 def _choose_tiles(

@@ -3,15 +3,16 @@
 A file's name ends in the first letters of a digest of all that it depends on, so tiles of other
 settings never take the place of those that an earlier ``tile_index`` names: an interrupted run
 leaves both usable. ``manifest.json`` says which files belong to which digest; it is replaced as a
-whole. Files that belong to no image any more are removed last.
+whole. Files that belong to no image any more are removed last, unless they are still in use.
 """
 
 import hashlib
+import io
 import json
 import logging
 import multiprocessing
 import os
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from typing import Any
 import pandas as pd
 
 from obbflow.config import DatasetSection, TilingSection
+from obbflow.data.class_rules import no_object_on_tiles
+from obbflow.data.images import undecodable_images
 from obbflow.data.progress import track
 from obbflow.data.tile_pixels import PixelJob, PixelResult, cut_or_explain
 from obbflow.data.tile_tables import plan_tiles
@@ -39,7 +42,8 @@ _JOBS_A_WORKER = 2  # waiting or at work at once: bounds memory
 _MANY = 10
 
 Manifest = dict[str, dict[str, Any]]
-"""image_id -> {"digest": of the image, "tiles": {file below the store: its bytes}}."""
+"""image_id -> {"digest": of all that its tiles depend on, "sha256": of the image file, which could
+be decoded, "tiles": {file below the store: its bytes}}."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,8 @@ def tile_data_set(
     dataset: DatasetSection,
     tiling: TilingSection,
     store: Path,
+    *,
+    in_use: Collection[str] = (),
 ) -> TiledData:
     """Cut all images into tiles, again only where an image, its labels or a setting changed.
 
@@ -77,12 +83,15 @@ def tile_data_set(
         dataset: Section ``dataset``; ``overlap`` counts here.
         tiling: Section ``tiling``.
         store: Folder of the tile files; made when missing. It holds nothing else.
+        in_use: Tile files that are kept although no image has them any more: an earlier
+            ``tile_index`` names them until the new one is written. The next call removes them.
 
     Returns:
         The tables and numbers.
 
     Raises:
-        DataError: If images cannot be decoded; all of them are named, and the others are cut.
+        DataError: If no training tile shows enough of an object: nothing is changed then. If
+            images cannot be decoded: all of them are named, and the others are cut.
     """
     index, tile_annotations = plan_tiles(
         images,
@@ -92,6 +101,9 @@ def tile_data_set(
         min_visible=tiling.min_visible,
         keep_empty=tiling.keep_empty,
     )
+    is_train = index["split"] == "train"
+    if not (index.loc[is_train, "n_objects"] > 0).any():
+        raise no_object_on_tiles(dataset.place, int(is_train.sum()))
     store = store.expanduser().resolve()
     digests = _digest_images(images, annotations, dataset.overlap, tiling)
     files = [
@@ -101,9 +113,10 @@ def tile_data_set(
     index = index.assign(path=pd.array([str(store / file) for file in files], dtype="string"))
     former = _read_manifest(store)
     tiles_of: dict[Any, pd.DataFrame] = dict(iter(index.groupby("image_id", sort=False)))
+    contents = dict(zip(images["image_id"], images["sha256"], strict=True))
     unchanged = {
-        image_id: former[image_id]
-        for image_id in images["image_id"]
+        image_id: {**former[image_id], "sha256": sha256}
+        for image_id, sha256 in contents.items()
         if _is_unchanged(store, former.get(image_id), digests[image_id])
     }
     jobs = [
@@ -114,11 +127,53 @@ def tile_data_set(
     for folder in index["split"].unique():
         (store / folder).mkdir(parents=True, exist_ok=True)
     cut = _cut_all(jobs, digests, former, store, tiling.num_workers)
-    manifest = unchanged | cut
+    manifest = unchanged | {
+        image_id: {**entry, "sha256": contents[image_id]} for image_id, entry in cut.items()
+    }
     _write_manifest(store, manifest)
-    n_removed = _remove_stale(store, manifest)
+    n_removed = _remove_stale(store, manifest, in_use)
     report = TilingReport(len(images), len(index), len(cut), len(unchanged), n_removed)
     return TiledData(index, tile_annotations, report)
+
+
+def require_decodable(images: pd.DataFrame, store: Path) -> None:
+    """Raise for images whose pixels cannot be decoded, before anything is made of the others.
+
+    Images whose very bytes were decoded before are not decoded again.
+
+    Args:
+        images: Table ``images``.
+        store: Folder of the tile files; it may be missing.
+
+    Raises:
+        DataError: Naming these images.
+    """
+    known = {entry.get("sha256") for entry in _read_manifest(store.expanduser()).values()}
+    new = images.loc[~images["sha256"].isin(known), "path"]
+    _raise_all(undecodable_images([Path(path) for path in new]))
+
+
+def tiles_in_use(tile_index: Path) -> frozenset[str]:
+    """Return the tile files that a stored ``tile_index`` names.
+
+    Args:
+        tile_index: Parquet file; none when it is missing, or damaged and hence of no use.
+    """
+    if not tile_index.is_file():
+        return frozenset()
+    content = tile_index.read_bytes()
+    try:
+        return frozenset(pd.read_parquet(io.BytesIO(content), columns=["path"])["path"])
+    except (ValueError, OSError) as error:  # pyarrow's ways to say: damaged
+        logger.warning("%s cannot be read (%s): it is written anew", tile_index, error)
+        return frozenset()
+
+
+def _raise_all(failures: list[str]) -> None:
+    """Raise for images that cannot be used, if there are any."""
+    if failures:
+        more = f"\nand {len(failures) - _MANY:,} more" if len(failures) > _MANY else ""
+        raise DataError("\n".join(sorted(failures)[:_MANY]) + more)
 
 
 def _digest_images(
@@ -198,9 +253,7 @@ def _cut_all(
     finally:
         if len(done) < len(jobs):
             _write_manifest(store, former | done)
-    if failures:
-        more = f"\nand {len(failures) - _MANY:,} more" if len(failures) > _MANY else ""
-        raise DataError("\n".join(sorted(failures)[:_MANY]) + more)
+    _raise_all(failures)
     if stretched:
         listed = ", ".join(sorted(stretched)[:_MANY])
         logger.info("Stretched %d images to 0..255: %s", len(stretched), listed)
@@ -267,9 +320,10 @@ def _write_manifest(store: Path, manifest: Manifest) -> None:
     partial.replace(store / MANIFEST)
 
 
-def _remove_stale(store: Path, manifest: Manifest) -> int:
-    """Remove files of tiles that belong to no image any more, and return how many."""
+def _remove_stale(store: Path, manifest: Manifest, in_use: Collection[str]) -> int:
+    """Remove files of tiles that nobody needs any more, and return how many."""
     wanted = {store / file for entry in manifest.values() for file in entry["tiles"]}
+    wanted.update(map(Path, in_use))
     stale = [path for path in store.glob("*/*") if path.is_file() and path not in wanted]
     for path in stale:
         path.unlink()

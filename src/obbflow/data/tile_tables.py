@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from obbflow.data.class_rules import no_object_on_tiles
 from obbflow.data.progress import track
 from obbflow.data.tiling import CutObjects, ObjectCutter, windows
 from obbflow.tables import CORNERS, RBOX, TILE_ANNOTATIONS, TILE_INDEX, make_table
@@ -78,6 +79,44 @@ def plan_tiles(
     tile_annotations = make_table(objects_found, TILE_ANNOTATIONS)
     _warn_about_lost(annotations, tile_annotations, min_visible)
     return index, tile_annotations
+
+
+def require_tile_with_object(
+    images: pd.DataFrame,
+    annotations: pd.DataFrame,
+    where: str,
+    *,
+    tile_size: int,
+    overlap: int,
+    min_visible: float,
+) -> None:
+    """Raise unless some training tile shows enough of an object; stops at the first that does.
+
+    Args:
+        images: Table ``images``.
+        annotations: Table ``annotations``.
+        where: The data set's folder, for the message.
+        tile_size: Side of a tile, px.
+        overlap: Of neighbouring tiles, px.
+        min_visible: Share of an object's area inside, below which it is an ignore region.
+
+    Raises:
+        DataError: If no training tile does.
+    """
+    by_image = annotations[~annotations["ignore"]].groupby("image_id")
+    n_tiles = 0
+    for image in images[images["split"] == "train"].to_dict("records"):
+        corners = windows(image["width"], image["height"], tile_size, overlap)
+        n_tiles += len(corners)
+        if image["image_id"] not in by_image.indices:
+            continue
+        objects = by_image.get_group(image["image_id"])
+        cutter = ObjectCutter(objects[list(CORNERS)].to_numpy(np.float64))
+        for x, y in corners:
+            width, height = min(tile_size, image["width"] - x), min(tile_size, image["height"] - y)
+            if not cutter.cut(x, y, width, height, min_visible).ignore.all():
+                return
+    raise no_object_on_tiles(where, n_tiles)
 
 
 def _share(tile_id: str) -> float:

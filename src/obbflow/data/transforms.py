@@ -1,4 +1,4 @@
-"""Moves an image and its boxes together: resize, crop, flip, rotate; and normalises the image.
+"""Moves an image and its boxes together: resize, crop, flip, rotate; normalises, pads the image.
 
 Functions take ``(image, target)`` and return new ones. Coordinates are continuous: pixel (0, 0)
 covers [0, 1) x [0, 1), so an image of width W spans [0, W]. Ignore regions move like objects.
@@ -27,7 +27,7 @@ _TURNS = (-_QUARTER_TURN, _QUARTER_TURN, 2 * _QUARTER_TURN)
 
 @dataclass(frozen=True)
 class TrainTransform:
-    """What a training tile goes through: resize or crop, flip, normalise, rotate.
+    """What a training tile goes through: resize or crop, flip, normalise, rotate, pad.
 
     Attributes:
         preprocessing: Sizes, normalisation, and which movements are drawn.
@@ -75,12 +75,12 @@ class TrainTransform:
             names = self.preprocessing.random_rotate_rect_labels or ()
             rect_labels = [self.class_map[name] for name in names]
             image, target = random_rotate(image, target, self.preprocessing, rect_labels, generator)
-        return image.contiguous(), target
+        return _finish(image, self.preprocessing), target
 
 
 @dataclass(frozen=True)
 class EvalTransform:
-    """What a validation tile goes through: resize and normalise; nothing random, nothing cut.
+    """What a validation tile goes through: resize, normalise, pad; nothing random, nothing cut.
 
     ``resize_mode: crop`` leaves the tile as it is: cutting it would hide objects that count.
     """
@@ -93,7 +93,7 @@ class EvalTransform:
         """Return the sample as the model sees it; the arguments are those of `TrainTransform`."""
         del generator  # same call as in training
         image, target = resize(image, target, resize_factors(self.preprocessing, canvas_size))
-        return normalize(image, self.preprocessing).contiguous(), target
+        return _finish(normalize(image, self.preprocessing), self.preprocessing), target
 
 
 def resize_factors(
@@ -102,7 +102,7 @@ def resize_factors(
     """Return the factors (x, y) that bring a tile of ``canvas_size`` (height, width) to target.
 
     ``fixed`` stretches each axis; ``pad`` and ``keep_ratio`` use one factor, by which the tile just
-    fits into ``target_size``; ``crop`` is native resolution, (1, 1). Padding is the model's task.
+    fits into ``target_size``; ``crop`` is native resolution, (1, 1).
 
     Example:
         >>> resize_factors(PreprocessingSection(resize_mode="pad", target_size=(64, 64)), (32, 16))
@@ -157,6 +157,27 @@ def normalize(image: Tensor, preprocessing: PreprocessingSection) -> Tensor:
     mean = torch.tensor(preprocessing.normalize_mean)[:, None, None] * white
     std = torch.tensor(preprocessing.normalize_std)[:, None, None] * white
     return image.to(torch.float32).sub(mean).div_(std)
+
+
+def pad_to_target(image: Tensor, target_size: tuple[int, int]) -> Tensor:
+    """Return the image with 0 at the right and the bottom, up to ``target_size``.
+
+    Boxes keep their places. An image that a quarter turn has made too high or too wide for an
+    oblong target is padded to the target turned likewise.
+
+    Args:
+        image: (3, H, W), normalised: 0 is the mean colour.
+        target_size: (height, width), px; the image fits into it, turned or not.
+
+    Example:
+        >>> pad_to_target(torch.ones(3, 1, 2), (2, 3))[0].tolist()
+        [[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    height, width = image.shape[-2:]
+    below, beside = target_size[0] - height, target_size[1] - width
+    if below < 0 or beside < 0:
+        below, beside = target_size[1] - height, target_size[0] - width
+    return functional.pad(image, (0, max(0, beside), 0, max(0, below)))
 
 
 def flip(image: Tensor, target: Target, direction: FlipDirection) -> tuple[Tensor, Target]:
@@ -315,6 +336,13 @@ def keep_visible(target: Target, image_size: tuple[int, int]) -> Target:
         "rboxes_ignore": ignored[visible],
         "labels_ignore": ignored_labels[visible],
     }
+
+
+def _finish(image: Tensor, preprocessing: PreprocessingSection) -> Tensor:
+    """Return a normalised image in its final size, its pixels in a row."""
+    if preprocessing.resize_mode == "pad":
+        image = pad_to_target(image, preprocessing.target_size)
+    return image.contiguous()
 
 
 def _turn_by_quarters(image: Tensor, target: Target, turns: int) -> tuple[Tensor, Target]:

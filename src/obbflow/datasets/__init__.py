@@ -2,6 +2,14 @@
 
 from obbflow.datasets.checkpoint import CheckpointDataset
 from obbflow.datasets.html import HtmlDataset
+from obbflow.datasets.tables import CSVDataset, JSONDataset, ParquetDataset
 from obbflow.datasets.text_folder import TextFolderDataset
 
-__all__ = ["CheckpointDataset", "HtmlDataset", "TextFolderDataset"]
+__all__ = [
+    "CSVDataset",
+    "CheckpointDataset",
+    "HtmlDataset",
+    "JSONDataset",
+    "ParquetDataset",
+    "TextFolderDataset",
+]

@@ -2,16 +2,17 @@
 
 import os
 import shutil
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from kedro.io import AbstractVersionedDataset, DatasetError, Version
+from kedro.io import DatasetError
 
 from obbflow.datasets.atomic import atomic_path
+from obbflow.datasets.local import LocalDataset
 from obbflow.errors import CheckpointError
 
 
-class CheckpointDataset(AbstractVersionedDataset["Path | dict[str, Any]", Path]):
+class CheckpointDataset(LocalDataset["Path | dict[str, Any]", Path]):
     """Promotes a checkpoint file of a training run into the catalog, and loads its path.
 
     Saving a path makes a hard link, so a large file is not written a second time; on another file
@@ -26,30 +27,13 @@ class CheckpointDataset(AbstractVersionedDataset["Path | dict[str, Any]", Path])
           versioned: true
     """
 
-    def __init__(
-        self,
-        *,
-        filepath: str,
-        version: Version | None = None,
-        metadata: dict[str, Any] | None = None,
-    ) -> None:
-        """Remember where the checkpoint lies.
-
-        Args:
-            filepath: Local path; with versions, the folder that holds them.
-            version: Version to load and save, None for one plain file.
-            metadata: Not used here; Kedro-Viz reads its layer.
-        """
-        super().__init__(filepath=PurePosixPath(filepath), version=version)
-        self.metadata = metadata
-
     def load(self) -> Path:
         """Return the path of the checkpoint.
 
         Raises:
             DatasetError: If there is no such file; its cause is a ``CheckpointError``.
         """
-        path = Path(self._get_load_path())
+        path = self.load_path
         if not path.is_file():
             raise CheckpointError(
                 f"{path}: there is no such checkpoint; run the training pipeline first, or ask "
@@ -65,20 +49,11 @@ class CheckpointDataset(AbstractVersionedDataset["Path | dict[str, Any]", Path])
         """
         if isinstance(data, str | os.PathLike) and not Path(data).is_file():
             raise DatasetError(f"there is no file {data} to keep as a version")
-        with atomic_path(Path(self._get_save_path())) as scratch:
+        with atomic_path(self.save_path) as scratch:
             if isinstance(data, str | os.PathLike):
                 _link_or_copy(Path(data), scratch)
             else:
                 _write(data, scratch)
-
-    def _exists(self) -> bool:
-        try:
-            return Path(self._get_load_path()).is_file()
-        except DatasetError:  # no version was saved so far
-            return False
-
-    def _describe(self) -> dict[str, Any]:
-        return {"filepath": str(self._filepath), "version": self._version}
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

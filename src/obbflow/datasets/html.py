@@ -2,19 +2,17 @@
 
 import html
 import re
-from pathlib import Path, PurePosixPath
-from typing import Any
 
-from kedro.io import AbstractVersionedDataset, DatasetError, Version
 from kedro_datasets._typing import HTMLPreview
 
 from obbflow.datasets.atomic import atomic_path
+from obbflow.datasets.local import LocalDataset
 
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL | re.IGNORECASE)
 _HEAD_BYTES = 65_536  # where the title is looked for: a preview must not read a whole report
 
 
-class HtmlDataset(AbstractVersionedDataset[str, str]):
+class HtmlDataset(LocalDataset[str, str]):
     """Saves and loads an HTML page as text, UTF-8.
 
     Example of an entry::
@@ -25,37 +23,20 @@ class HtmlDataset(AbstractVersionedDataset[str, str]):
           versioned: true
     """
 
-    def __init__(
-        self,
-        *,
-        filepath: str,
-        version: Version | None = None,
-        metadata: dict[str, Any] | None = None,
-    ) -> None:
-        """Remember where the page lies.
-
-        Args:
-            filepath: Local path; with versions, the folder that holds them.
-            version: Version to load and save, None for one plain file.
-            metadata: Not used here; Kedro-Viz reads its layer.
-        """
-        super().__init__(filepath=PurePosixPath(filepath), version=version)
-        self.metadata = metadata
-
     def load(self) -> str:
         """Return the page."""
-        return Path(self._get_load_path()).read_text(encoding="utf-8")
+        return self.load_path.read_text(encoding="utf-8")
 
     def save(self, data: str) -> None:
         """Write the page; readers see the old or the new one, never half of it."""
-        with atomic_path(Path(self._get_save_path())) as scratch:
+        with atomic_path(self.save_path) as scratch:
             scratch.write_text(data, encoding="utf-8")
 
     def preview(self) -> HTMLPreview:
         """Return title, size and place of the newest page, for Kedro-Viz."""
         if not self._exists():
             return HTMLPreview("<p>Not written so far: run the pipeline first.</p>")
-        path = Path(self._get_load_path())
+        path = self.load_path
         with path.open(encoding="utf-8") as stream:
             title = _TITLE.search(stream.read(_HEAD_BYTES))
         heading = title.group(1).strip() if title else html.escape(path.name)
@@ -64,12 +45,3 @@ class HtmlDataset(AbstractVersionedDataset[str, str]):
             f"<h3>{heading}</h3><p>{size_kb:,.0f} kB, one file without links to others; open it "
             f"in a browser:<br><code>{html.escape(str(path))}</code></p>"
         )
-
-    def _exists(self) -> bool:
-        try:
-            return Path(self._get_load_path()).is_file()
-        except DatasetError:  # no version was saved so far
-            return False
-
-    def _describe(self) -> dict[str, Any]:
-        return {"filepath": str(self._filepath), "version": self._version}

@@ -3,13 +3,15 @@
 import os
 import shutil
 import zipfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from kedro.io import AbstractVersionedDataset, DatasetError, Version
+from kedro.io import DatasetError, Version
+
+from obbflow.datasets.local import LocalDataset
 
 
-class TextFolderDataset(AbstractVersionedDataset[dict[str, str], dict[str, str]]):
+class TextFolderDataset(LocalDataset[dict[str, str], dict[str, str]]):
     """Saves and loads text files, UTF-8, as a dictionary of file name -> text.
 
     The folder is there whole or not at all. With ``archive`` it also holds a flat zip file of
@@ -40,13 +42,12 @@ class TextFolderDataset(AbstractVersionedDataset[dict[str, str], dict[str, str]]
             version: Version to load and save, None for one plain folder.
             metadata: Not used here; Kedro-Viz reads its layer.
         """
-        super().__init__(filepath=PurePosixPath(filepath), version=version)
+        super().__init__(filepath=filepath, version=version, metadata=metadata)
         self._archive = archive
-        self.metadata = metadata
 
     def load(self) -> dict[str, str]:
         """Return the text of every file but the archive, by name."""
-        files = sorted(Path(self._get_load_path()).iterdir())
+        files = sorted(self.load_path.iterdir())
         return {
             path.name: path.read_text(encoding="utf-8")
             for path in files
@@ -64,7 +65,7 @@ class TextFolderDataset(AbstractVersionedDataset[dict[str, str], dict[str, str]]
         ]
         if wrong:
             raise DatasetError(f"{', '.join(map(repr, wrong))}: no plain file name")
-        target = Path(self._get_save_path())
+        target = self.save_path
         target.parent.mkdir(parents=True, exist_ok=True)
         # The dot keeps Kedro from taking it for a version.
         scratch = target.with_name(f".{target.name}.{os.getpid()}")
@@ -77,15 +78,6 @@ class TextFolderDataset(AbstractVersionedDataset[dict[str, str], dict[str, str]]
             _replace_folder(scratch, target)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-
-    def _exists(self) -> bool:
-        try:
-            return Path(self._get_load_path()).is_dir()
-        except DatasetError:  # no version was saved so far
-            return False
-
-    def _describe(self) -> dict[str, Any]:
-        return {"filepath": str(self._filepath), "version": self._version}
 
 
 def _pack(files: dict[str, str], target: Path) -> None:

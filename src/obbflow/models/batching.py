@@ -8,12 +8,15 @@ from torch import Tensor
 ImageSize = tuple[int, int]  # height, width of the content, px
 
 
-def pad_batch(images: Sequence[Tensor], divisor: int) -> tuple[Tensor, list[ImageSize]]:
+def pad_batch(
+    images: Sequence[Tensor], divisor: int, *, channels_last: bool = False
+) -> tuple[Tensor, list[ImageSize]]:
     """Return images as one batch, padded with 0 at the right and the bottom.
 
     Args:
         images: (3, H, W) each; sizes may differ.
         divisor: Height and width of the batch are multiples of it.
+        channels_last: Memory layout of the batch; that of the model's weights.
 
     Returns:
         (B, 3, H', W') and the (height, width) of each image's content.
@@ -32,4 +35,5 @@ def pad_batch(images: Sequence[Tensor], divisor: int) -> tuple[Tensor, list[Imag
     batch = images[0].new_zeros(len(images), 3, height, width)
     for row, (image, size) in enumerate(zip(images, sizes, strict=True)):
         batch[row, :, : size[0], : size[1]] = image
-    return batch.contiguous(memory_format=torch.channels_last), sizes
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    return batch.contiguous(memory_format=layout), sizes

@@ -69,7 +69,8 @@ class OrientedRCNN(nn.Module):
         Raises:
             ValueError: If training gets no targets, or not one an image.
         """
-        batch, sizes = pad_batch(images, self.size_divisor)
+        layout = _is_channels_last(self.backbone)
+        batch, sizes = pad_batch(images, self.size_divisor, channels_last=layout)
         levels = self.fpn(self.backbone(batch))
         proposed = self.rpn(levels)
         proposals = self.rpn.propose(proposed)
@@ -90,6 +91,12 @@ class OrientedRCNN(nn.Module):
             "loss_classifier": class_loss,
             "loss_box_reg": box_loss,
         }
+
+
+def _is_channels_last(backbone: nn.Module) -> bool:
+    """Return whether the weights lie in the channels-last layout, which the images then share."""
+    weight = next(each for each in backbone.parameters() if each.ndim == 4)
+    return weight.is_contiguous(memory_format=torch.channels_last)
 
 
 def _diagnose(samples: Sequence[SampledRegions], targets: Sequence[Target]) -> dict[str, Tensor]:

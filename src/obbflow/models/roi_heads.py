@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from obbflow.config import LossSection, ModelSection
+from obbflow.geometry import normalize_le90
 from obbflow.models.batching import ImageSize
 from obbflow.models.coders import DeltaCoder
 from obbflow.models.fpn import STRIDES
@@ -166,7 +167,8 @@ class RotatedRoIHead(nn.Module):
         rboxes = self.coder.decode(proposals, deltas, image_size=size)
         scores = logits.softmax(dim=1)[:, 1:]
         row, column = (scores > config.inference_pre_nms_score_threshold).nonzero(as_tuple=True)
-        rboxes, scores, labels = rboxes[row], scores[row, column], column + 1
+        rboxes = normalize_le90(rboxes[row])  # without edge_swap w and h come as regressed
+        scores, labels = scores[row, column], column + 1
         if config.nms_class_agnostic:
             keep = nms_rotated(rboxes, scores, config.final_nms_iou_threshold)
         else:

@@ -1,6 +1,5 @@
 """Loading weights: whole detectors from checkpoints, backbones from torchvision's files."""
 
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -11,8 +10,10 @@ from torch import Tensor, nn
 from torchvision.models import get_model_weights
 
 from obbflow.errors import CheckpointError
+from obbflow.models.checkpoint_file import read_torch_file
 
 _SHOWN = 10  # names listed before a count
+_WRAPPER = "module."  # before every name that DataParallel has saved
 _NESTED_KEYS = ("model", "state_dict", "model_state_dict")
 
 
@@ -45,8 +46,8 @@ def load_checkpoint(
     """Load weights into ``model``, in place, and return what fitted.
 
     Takes our own checkpoints, ``{"state_dict": ...}``, ``{"model_state_dict": ...}`` and bare state
-    dicts; a leading ``module.`` is ignored. Only tensors and plain values are read from the file,
-    never code.
+    dicts; a leading ``module.`` is ignored, in prefixes too. Only tensors and plain values are read
+    from the file, never code.
 
     Args:
         path: The file.
@@ -60,12 +61,14 @@ def load_checkpoint(
             fits; or with ``strict`` if anything does not.
     """
     path = Path(path)
-    found = {name.removeprefix("module."): value for name, value in _state_dict(path).items()}
+    found = {name.removeprefix(_WRAPPER): value for name, value in _state_dict(path).items()}
+    included = tuple(prefix.removeprefix(_WRAPPER) for prefix in include_prefixes)
+    excluded = tuple(prefix.removeprefix(_WRAPPER) for prefix in exclude_prefixes)
     wanted = {
         name: value
         for name, value in found.items()
-        if (not include_prefixes or name.startswith(tuple(include_prefixes)))
-        and not (exclude_prefixes and name.startswith(tuple(exclude_prefixes)))
+        if (not included or name.startswith(included))
+        and not (excluded and name.startswith(excluded))
     }
     own = model.state_dict()
     fitting = {
@@ -90,30 +93,6 @@ def load_checkpoint(
         raise CheckpointError(f"{report}\nThe file and the model must agree in every tensor.")
     model.load_state_dict({**own, **fitting})
     return report
-
-
-def read_checkpoint(path: Path) -> dict[str, object]:
-    """Return the content of a checkpoint file, on the CPU, without running any code from it.
-
-    Raises:
-        CheckpointError: If there is no such file, it is damaged, or it needs code to load.
-    """
-    if not path.is_file():
-        raise CheckpointError(f"{path}: no such checkpoint file; correct the path.")
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise CheckpointError(
-            f"{path}: holds more than tensors and plain values, so reading it could run code. Save "
-            "its state dict alone with torch.save(model.state_dict(), FILE) and load that."
-        ) from error
-    except Exception as error:  # damaged bytes make torch's reader fail in any way
-        raise CheckpointError(
-            f"{path}: not a readable checkpoint ({error}). Was it copied completely?"
-        ) from error
-    if not isinstance(content, Mapping):
-        raise CheckpointError(f"{path}: holds a {type(content).__name__}, not a checkpoint.")
-    return dict(content)
 
 
 def load_backbone_weights(backbone: nn.Module, name: str, file: str | None) -> None:
@@ -147,7 +126,7 @@ def load_backbone_weights(backbone: nn.Module, name: str, file: str | None) -> N
 
 def _state_dict(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint, wherever it keeps them."""
-    content = read_checkpoint(path)
+    content = read_torch_file(path)
     for key in _NESTED_KEYS:
         nested = content.get(key)
         if isinstance(nested, Mapping):

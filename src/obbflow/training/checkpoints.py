@@ -1,13 +1,12 @@
 """Checkpoints of a run: written whole or not at all, verified when read."""
 
 import errno
-import hashlib
 import logging
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,12 @@ import torch
 from torch import Tensor
 
 from obbflow.errors import CheckpointError, TrainingError
+from obbflow.models.checkpoint_file import FORMAT, content_checksum, read_torch_file
 
 logger = logging.getLogger(__name__)
 
-FORMAT = "obbflow.checkpoint"
 LAST, BEST = "last.pt", "best.pt"
 
-_PLAIN = (str, int, float, bool, type(None))
 _EPOCH_FILE = re.compile(r"epoch_(\d{4,})\.pt")
 _WRITE_ATTEMPTS = 3
 _FIRST_WAIT = 0.2  # seconds; each further wait is four times as long
@@ -161,27 +159,13 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: If the file is missing, damaged, or was not written by this project.
     """
-    if not path.is_file():
-        raise CheckpointError(f"{path}: there is no such checkpoint. Correct the path.")
-    try:
-        payload = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged zip or pickle raises many kinds
-        raise CheckpointError(
-            f"{path}: the file is damaged or no checkpoint ({_first_line(error)}). Use another "
-            f"epoch_NNNN.pt of the run, or its {BEST}."
-        ) from error
-    if not isinstance(payload, dict) or payload.get("format") != FORMAT:
+    content = read_torch_file(path)
+    if content.get("format") != FORMAT:
         raise CheckpointError(
             f"{path}: holds weights but no training state of this project. Load it with "
             "checkpoint.load_from_checkpoint."
         )
-    stored = payload.pop("checksum", None)
-    if stored != content_checksum(payload):
-        raise CheckpointError(
-            f"{path}: the file is damaged, its content does not match its checksum. Use another "
-            f"epoch_NNNN.pt of the run, or its {BEST}."
-        )
-    return payload
+    return content
 
 
 def peek_checkpoint(path: Path) -> dict[str, Any] | None:
@@ -197,38 +181,6 @@ def peek_checkpoint(path: Path) -> dict[str, Any] | None:
         return None
     is_ours = isinstance(payload, dict) and payload.get("format") == FORMAT
     return payload if is_ours else None
-
-
-def content_checksum(content: object) -> str:
-    """Return the SHA-256 of nested plain data and tensors: keys, types, shapes and bytes."""
-    digest = hashlib.sha256()
-    for chunk in _chunks(content):
-        digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _chunks(content: object) -> Iterator[bytes | Any]:
-    """Yield the bytes that stand for ``content``."""
-    if isinstance(content, Tensor):
-        yield f"tensor {content.dtype} {tuple(content.shape)};".encode()
-        flat = content.detach().cpu().contiguous().reshape(-1)
-        yield flat.view(torch.uint8).numpy()  # hashed in place, not copied
-    elif isinstance(content, Mapping):
-        yield f"mapping {len(content)};".encode()
-        for key, value in content.items():
-            yield f"{key!r}:".encode()
-            yield from _chunks(value)
-    elif isinstance(content, list | tuple):
-        yield f"sequence {len(content)};".encode()
-        for value in content:
-            yield from _chunks(value)
-    elif type(content) in _PLAIN:  # a subclass, such as torch's version, could not be read back
-        yield f"{content!r};".encode()
-    else:
-        raise TypeError(
-            f"a checkpoint holds tensors and plain values, got a {type(content).__name__}: "
-            f"{content!r}"
-        )
 
 
 def _size_bytes(content: object) -> int:

@@ -110,7 +110,7 @@ def train(
         if resume is not None:
             steps = steps_per_epoch(batches, settings.training)
             state.restore(read_checkpoint(resume), resume, steps_per_epoch=steps)
-            _settle_best(state, CheckpointManager(run_dir))
+            _settle_best(state, CheckpointManager(run_dir), rule)
         run = _Run(run_dir, settings, rule, dict(about or {}), state)
         try:
             for epoch in range(state.epoch + 1, settings.training.num_epochs + 1):
@@ -247,12 +247,9 @@ class _Run:
 
 
 def is_scored(epoch: int, settings: LoopSettings) -> bool:
-    """Return whether mAP is computed after ``epoch``: on multiples of both intervals, and last."""
+    """Return whether ``epoch`` is validated: a multiple of the interval, or the last epoch."""
     every = settings.evaluation.compute_map_every_n_epochs
-    if every == 0:
-        return False
-    is_last = epoch == settings.training.num_epochs
-    return is_last or (epoch % every == 0 and epoch % settings.evaluation.eval_interval == 0)
+    return every > 0 and (epoch % every == 0 or epoch == settings.training.num_epochs)
 
 
 def _start_state(
@@ -279,13 +276,23 @@ def _open_metrics(run_dir: Path, state: TrainingState) -> MetricsCsv:
     return metrics
 
 
-def _settle_best(state: TrainingState, checkpoints: CheckpointManager) -> None:
-    """Make ``best.pt`` and the best mark of a restored state speak of the same epoch.
+def _settle_best(state: TrainingState, checkpoints: CheckpointManager, rule: BestRule) -> None:
+    """Make ``best.pt`` and the best mark of a restored state speak of the same epoch and metric.
 
     A run killed between its two files, or continued from an older epoch, has a best file that is
-    younger than the state.
+    younger than the state. Values of different metrics cannot be compared.
     """
     if state.best is None:
+        return
+    if state.best.metric != rule.metric:
+        logger.warning(
+            "The best epoch so far (%d) was chosen by %s, now %s decides: the best epoch is chosen "
+            "anew among those that follow",
+            state.best.epoch,
+            state.best.metric,
+            rule.metric,
+        )
+        state.best = None
         return
     source = checkpoints.best_of(state.best.epoch)
     if source is not None:

@@ -83,11 +83,11 @@ class MetricsCsv:
     def resume(cls, path: Path, epoch: int) -> "MetricsCsv":
         """Return the table of a run that goes on after ``epoch``.
 
-        Rows after ``epoch`` are left out (they will be computed again), as is a last line that was
-        torn off; both are said in the log.
+        Rows after ``epoch`` are left out (they will be computed again), as are damaged lines; both
+        are said in the log.
         """
         rows = read_rows(path)
-        kept = [row for row in rows if row["epoch"] is not None and row["epoch"] <= epoch]
+        kept = [row for row in rows if (row.get("epoch") or epoch + 1) <= epoch]
         if len(kept) < len(rows):
             logger.info(
                 "%s: %d rows after epoch %d will be replaced", path, len(rows) - len(kept), epoch
@@ -123,18 +123,25 @@ def order_columns(rows: Iterable[Row]) -> list[str]:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Return the rows of a metrics file; none if there is no file, and no torn last line."""
+    """Return the rows of a metrics file, none if there is no file.
+
+    A torn last line and lines that are damaged otherwise are dropped, with a warning each: the
+    checkpoints hold the same history, so that the file never stands in the way of going on.
+    """
     if not path.is_file():
         return []
-    text = path.read_text(encoding="utf-8")
-    lines = list(csv.reader(io.StringIO(text)))
-    if not lines:
-        return []
-    header, body = lines[0], lines[1:]
+    text = path.read_text(encoding="utf-8", errors="replace")
+    header, *body = csv.reader(io.StringIO(text)) if text else [[]]
     if body and (len(body[-1]) != len(header) or not text.endswith("\n")):
         logger.warning("%s: the last line is incomplete and was dropped", path)
         body = body[:-1]
-    return [{name: _parse(cell) for name, cell in zip(header, line, strict=True)} for line in body]
+    rows = []
+    for number, line in enumerate(body, start=2):
+        try:
+            rows.append({name: _parse(cell) for name, cell in zip(header, line, strict=True)})
+        except ValueError:  # from zip: too few or too many cells; from float: no number
+            logger.warning("%s:%d: the line is damaged and was dropped", path, number)
+    return rows
 
 
 def _group_of(name: str) -> int:

@@ -78,15 +78,30 @@ def git_state(folder: Path) -> dict[str, Any]:
     }
 
 
-def describe_results(outcome: TrainingOutcome) -> dict[str, Any]:
-    """Return the facts of a finished history: epochs, best, times, peak memory."""
+def describe_results(
+    outcome: TrainingOutcome, *, first_epoch: int, session_seconds: float
+) -> dict[str, Any]:
+    """Return the facts of a finished history: epochs, best, times, peak memory.
+
+    Args:
+        outcome: Of the last session of the training.
+        first_epoch: With which that session began.
+        session_seconds: How long it took.
+
+    Returns:
+        Plain data. ``seconds`` is the time of all sessions; of the earlier ones, that of the epochs
+        that this history holds.
+    """
+    earlier = [row for row in outcome.history if (row["epoch"] or 0) < first_epoch]
+    before = sum(float(row["epoch_seconds"] or 0) for row in earlier)
     seconds = [float(row["epoch_seconds"] or 0) for row in outcome.history]
     rates = [float(row["images_per_second"] or 0) for row in outcome.history]
     best = outcome.best
     return {
-        "epochs_completed": len(outcome.history),
+        "epochs_completed": outcome.history[-1]["epoch"],
         "best": {"metric": best.metric, "value": best.value, "epoch": best.epoch} if best else None,
         "last": dict(outcome.history[-1]),
+        "seconds": before + session_seconds,
         "timing": {
             "epoch_seconds": seconds,
             "mean": sum(seconds) / len(seconds),

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 
 from obbflow.config import (
@@ -28,6 +28,7 @@ from obbflow.config import (
     TilingSection,
     TrainingSection,
 )
+from obbflow.data.class_weights import class_weight_vector
 from obbflow.data.loader import build_loader
 from obbflow.data.sampler import EpochSampler
 from obbflow.data.tile_dataset import TileDataset
@@ -39,7 +40,7 @@ from obbflow.training.device import Runtime, detect_hardware, resolve_runtime
 from obbflow.training.loop import METRICS_FILE, LoopSettings, TrainingOutcome, train
 from obbflow.training.metrics import MetricsCsv
 from obbflow.training.record import data_hash, describe_environment, describe_results
-from obbflow.training.start import Start, check_fit, choose_start, compare_settings
+from obbflow.training.start import Request, Start, check_fit, choose_start, compare_settings
 from obbflow.training.state import seed_everything
 from obbflow.training.status import (
     FAILED,
@@ -47,6 +48,7 @@ from obbflow.training.status import (
     RUNNING,
     configuration_hash,
     read_json,
+    read_status,
     run_lock,
     update_status,
     write_json,
@@ -55,8 +57,6 @@ from obbflow.training.status import (
 logger = logging.getLogger(__name__)
 
 RECORD_FILE = "run_record.json"
-
-_WEIGHTED_LOSSES = ("class_weighted", "focal_weighted")
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,15 @@ def run_training(data: TrainingData, sections: RunSections, run_id: str) -> RunR
     hash_of_data = data_hash(data.tile_index, data.tile_annotations, data.class_map)
     fingerprint = configuration_hash(plain, hash_of_data)
     start = choose_start(
-        sections.paths.runs, run_id, sections.checkpoint, sections.training, fingerprint
+        Request(
+            runs=sections.paths.runs,
+            run_id=run_id,
+            checkpoint=sections.checkpoint,
+            training=sections.training,
+            sections=plain,
+            data_hash=hash_of_data,
+            fingerprint=fingerprint,
+        )
     )
     if start.is_complete:
         return load_result(start.run_dir)
@@ -129,13 +137,15 @@ def run_training(data: TrainingData, sections: RunSections, run_id: str) -> RunR
         if path is not None:
             check_fit(path, data.class_map, sections.checkpoint)
     if start.resume is not None:
-        compare_settings(start.resume, plain)
+        compare_settings(start.resume, plain, hash_of_data)
     hardware = detect_hardware()
     runtime = resolve_runtime(sections.training, hardware)
+    now = _now()
     record = {
         "run_id": start.run_dir.name,
         "resumed_from": start.resumed_from,
-        "started": _now(),
+        "started": (read_status(start.run_dir) or {}).get("started", now),
+        "session_started": now,
         "configuration": plain,
         "configuration_hash": fingerprint,
         "data_hash": hash_of_data,
@@ -163,20 +173,6 @@ def load_result(run_dir: Path) -> RunResult:
         last_checkpoint=last,
         record=read_json(run_dir / RECORD_FILE) or {},
     )
-
-
-def class_weight_vector(
-    class_weights: pd.DataFrame, class_map: Mapping[str, int], loss: LossSection
-) -> Tensor | None:
-    """Return the weight of each label (C + 1,), background first; None for unweighted losses."""
-    if loss.loss_type not in _WEIGHTED_LOSSES:
-        return None
-    background = 1.0 if loss.background_weight is None else loss.background_weight
-    weights = torch.full((len(class_map) + 1,), float(background))
-    by_name = class_weights.set_index("class_name")["weight"]
-    for name, label in class_map.items():
-        weights[label] = float(by_name[name])
-    return weights
 
 
 def build_tiles(
@@ -230,6 +226,8 @@ def _train(
     _announce(start, runtime, record)
     if start.best is not None:
         CheckpointManager(start.run_dir).adopt_best(start.best)
+    resumed = peek_checkpoint(start.resume) if start.resume is not None else None
+    first_epoch = 1 + (resumed or {}).get("epoch", 0)
     outcome = train(
         model,
         train_loader,
@@ -247,8 +245,9 @@ def _train(
         about=_about(record),
         resume=start.resume,
     )
-    record |= {"finished": _now(), "seconds": time.perf_counter() - began}
-    record |= describe_results(outcome)
+    session = time.perf_counter() - began
+    record |= {"finished": _now(), "session_seconds": session}
+    record |= describe_results(outcome, first_epoch=first_epoch, session_seconds=session)
     write_json(record, start.run_dir / RECORD_FILE)
     return RunResult(
         metrics=MetricsCsv(start.run_dir / METRICS_FILE, outcome.history).table(),
@@ -261,6 +260,7 @@ def _train(
 def _build(data: TrainingData, sections: RunSections, start: Start) -> nn.Module:
     """Return the model with the weights it starts from."""
     settings = sections.model
+    weights = class_weight_vector(data.class_weights, data.class_map, sections.loss)
     if start.resume is not None:  # every weight comes from the checkpoint
         settings = settings.model_copy(update={"pretrained_backbone": False})
     model = build_model(
@@ -268,7 +268,7 @@ def _build(data: TrainingData, sections: RunSections, start: Start) -> nn.Module
         len(data.class_map),
         model_type=sections.experiment.model_type,
         loss=sections.loss,
-        class_weights=class_weight_vector(data.class_weights, data.class_map, sections.loss),
+        class_weights=None if weights is None else torch.tensor(weights),
         size_divisor=sections.preprocessing.pad_size_divisor,
     )
     if start.weights is not None:

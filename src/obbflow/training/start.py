@@ -11,7 +11,7 @@ from typing import Any
 from obbflow.config import CheckpointSection, TrainingSection
 from obbflow.errors import CheckpointError, ConfigError, TrainingError, did_you_mean
 from obbflow.training.checkpoints import CheckpointManager, peek_checkpoint
-from obbflow.training.status import FINISHED, read_status
+from obbflow.training.status import FINISHED, changed_settings, read_status
 
 logger = logging.getLogger(__name__)
 
@@ -40,38 +40,52 @@ class Start:
     is_complete: bool = False
 
 
-def choose_start(
-    runs: Path,
-    run_id: str,
-    checkpoint: CheckpointSection,
-    training: TrainingSection,
-    fingerprint: str,
-) -> Start:
-    """Return where to start, by ``load_from_checkpoint``, ``load_from_experiment``, discovery.
+@dataclass(frozen=True)
+class Request:
+    """What a training is to be: earlier runs and files are compared with it.
 
-    Args:
+    Attributes:
         runs: Folder of all run directories.
         run_id: Of the present run.
         checkpoint: What the user asks for.
         training: ``num_epochs`` says whether an earlier run is complete.
+        sections: Every key of every section, as plain data.
+        data_hash: Of the tiles and labels.
         fingerprint: Hash of configuration and data, by which earlier runs are recognised.
+    """
+
+    runs: Path
+    run_id: str
+    checkpoint: CheckpointSection
+    training: TrainingSection
+    sections: Mapping[str, Mapping[str, Any]]
+    data_hash: str
+    fingerprint: str
+
+
+def choose_start(request: Request) -> Start:
+    """Return where to start: by discovery, ``load_from_checkpoint`` or ``load_from_experiment``.
+
+    Discovery comes first, as the fingerprint holds the other two: a training that was started from
+    weights and killed is continued, not started from them again.
 
     Raises:
         CheckpointError: If a file asked for is missing.
-        ConfigError: If there is no such experiment.
+        ConfigError: If there is no such experiment, or nothing is left to train.
         TrainingError: If the folder of a new run holds another run.
     """
-    if checkpoint.load_from_checkpoint is not None:
-        fresh = _fresh(runs, run_id)
-        return _from_file(checkpoint.load_from_checkpoint, checkpoint, training, fresh)
-    if checkpoint.load_from_experiment is not None:
-        return _from_experiment(runs, run_id, checkpoint, training)
+    runs, checkpoint = request.runs, request.checkpoint
     if checkpoint.discover_previous_run:
-        found = _discover(runs, fingerprint)
+        found = _discover(runs, request.fingerprint)
         if found is not None:
             return found
         logger.info("No earlier run of this configuration and data in %s: starting anew", runs)
-    return _fresh(runs, run_id)
+    if checkpoint.load_from_experiment is not None:
+        return _from_experiment(request)
+    fresh = _fresh(runs, request.run_id)
+    if checkpoint.load_from_checkpoint is not None:
+        return _from_file(checkpoint.load_from_checkpoint, checkpoint, request.training, fresh)
+    return fresh
 
 
 def check_fit(path: Path, class_map: Mapping[str, int], checkpoint: CheckpointSection) -> None:
@@ -82,8 +96,7 @@ def check_fit(path: Path, class_map: Mapping[str, int], checkpoint: CheckpointSe
     """
     content = peek_checkpoint(path)
     stored = (content or {}).get("class_map")
-    partial = checkpoint.load_include_prefixes or checkpoint.load_exclude_prefixes
-    if stored is None or stored == dict(class_map) or partial:
+    if stored is None or stored == dict(class_map) or checkpoint.is_partial:
         return
     advice = "Set checkpoint.load_exclude_prefixes to drop the classifier."
     if len(stored) != len(class_map):
@@ -97,19 +110,15 @@ def check_fit(path: Path, class_map: Mapping[str, int], checkpoint: CheckpointSe
     )
 
 
-def compare_settings(path: Path, sections: Mapping[str, Mapping[str, Any]]) -> None:
-    """Log in one line which settings differ from those of a checkpoint that is continued.
+def compare_settings(path: Path, sections: Mapping[str, Mapping[str, Any]], data_hash: str) -> None:
+    """Log which settings differ from those of a checkpoint that is continued, and whether the data.
 
     Raises:
         ConfigError: If the number of epochs changed under a schedule that is stretched over them.
     """
-    stored = (peek_checkpoint(path) or {}).get("config") or {}
-    changed = [
-        f"{name}.{key} {stored[name][key]!r} -> {value!r}"
-        for name in ("training", "loss", "data_loader", "preprocessing", "model")
-        for key, value in sections[name].items()
-        if name in stored and key in stored[name] and stored[name][key] != value
-    ]
+    content = peek_checkpoint(path) or {}
+    stored = content.get("config") or {}
+    changed = changed_settings(stored, sections)
     training = TrainingSection.model_validate(sections["training"])
     former = stored.get("training", {}).get("num_epochs", training.num_epochs)
     if former != training.num_epochs and training.schedule in _FIXED_LENGTH:
@@ -120,6 +129,12 @@ def compare_settings(path: Path, sections: Mapping[str, Mapping[str, Any]]) -> N
         )
     if changed:
         logger.info("Continuing %s with other settings: %s", path, "; ".join(changed))
+    if content.get("data_hash", data_hash) != data_hash:
+        logger.warning(
+            "%s was trained on other tiles or labels than the present ones: what it has reached so "
+            "far does not tell how well these are learnt",
+            path,
+        )
 
 
 def _fresh(runs: Path, run_id: str) -> Start:
@@ -145,8 +160,7 @@ def _from_file(
             f"checkpoint.load_from_checkpoint: there is no file {path}. Correct the path."
         )
     content = peek_checkpoint(path)
-    partial = checkpoint.load_include_prefixes or checkpoint.load_exclude_prefixes
-    if content is None or partial or not checkpoint.resume_from_checkpoint_epoch:
+    if content is None or not checkpoint.resumes:
         return Start(fresh.run_dir, weights=path)
     if content["epoch"] >= training.num_epochs:
         raise ConfigError(
@@ -158,10 +172,9 @@ def _from_file(
     return _continue(fresh, path, content, resumed_from=str(path))
 
 
-def _from_experiment(
-    runs: Path, run_id: str, checkpoint: CheckpointSection, training: TrainingSection
-) -> Start:
+def _from_experiment(request: Request) -> Start:
     """Return a start from an earlier run, in a folder of its own."""
+    runs, checkpoint = request.runs, request.checkpoint
     name = str(checkpoint.load_from_experiment)
     former = CheckpointManager(runs / name)
     known = sorted((path.name for path in runs.iterdir()), reverse=True) if runs.is_dir() else []
@@ -170,19 +183,36 @@ def _from_experiment(
             f"checkpoint.load_from_experiment: there is no run {name!r} in {runs}"
             f"{did_you_mean(name, known)}. The newest are: {', '.join(known[:_SHOWN]) or 'none'}."
         )
-    chosen = former.latest if checkpoint.resume_from_checkpoint_epoch else former.best
+    chosen = former.latest if checkpoint.resumes else former.best or former.latest
     if chosen is None:
         raise CheckpointError(
             f"checkpoint.load_from_experiment: the run {name} has no checkpoint, no epoch of it "
             "was finished. Start without it."
         )
-    if not checkpoint.resume_from_checkpoint_epoch:
-        return Start(_fresh(runs, run_id).run_dir, weights=chosen, resumed_from=name)
-    content = peek_checkpoint(chosen)
-    if content is not None and content["epoch"] >= training.num_epochs:
-        logger.info("Run %s already has %d epochs: nothing to train", name, content["epoch"])
-        return Start(former.run_dir, resumed_from=name, is_complete=True)
-    return _continue(_fresh(runs, run_id), chosen, content or {}, resumed_from=name)
+    fresh = _fresh(runs, request.run_id)
+    if not checkpoint.resumes:
+        return Start(fresh.run_dir, weights=chosen, resumed_from=name)
+    content = peek_checkpoint(chosen) or {}
+    if content.get("epoch", 0) < request.training.num_epochs:
+        return _continue(fresh, chosen, content, resumed_from=name)
+    _check_same(name, content, request)
+    logger.info("Run %s already has %d epochs: nothing to train", name, content["epoch"])
+    return Start(former.run_dir, resumed_from=name, is_complete=True)
+
+
+def _check_same(name: str, content: Mapping[str, Any], request: Request) -> None:
+    """Raise `ConfigError` if the results of a complete run are not those asked for."""
+    changed = changed_settings(content.get("config") or {}, request.sections)
+    if content.get("data_hash", request.data_hash) != request.data_hash:
+        changed.insert(0, "other tiles, labels or classes")
+    if changed:
+        raise ConfigError(
+            f"checkpoint.load_from_experiment: the run {name} already has {content['epoch']} of "
+            f"training.num_epochs = {request.training.num_epochs} epochs, nothing is left to "
+            f"train, and its results are of another training: {'; '.join(changed)}. Raise "
+            "training.num_epochs, or start from its weights with "
+            "checkpoint.resume_from_checkpoint_epoch=false."
+        )
 
 
 def _continue(fresh: Start, path: Path, content: Mapping[str, Any], *, resumed_from: str) -> Start:
@@ -193,7 +223,10 @@ def _continue(fresh: Start, path: Path, content: Mapping[str, Any], *, resumed_f
 
 
 def _discover(runs: Path, fingerprint: str) -> Start | None:
-    """Return a start in the newest run with this fingerprint, None if there is none."""
+    """Return a start in the newest unfinished run with this fingerprint.
+
+    Without one, in the newest finished run; None if there is none either.
+    """
     same = [
         (str(status["started"]), run_dir, status)
         for run_dir, status in _statuses(runs)
@@ -201,8 +234,9 @@ def _discover(runs: Path, fingerprint: str) -> Start | None:
     ]
     if not same:
         return None
-    _, run_dir, status = max(same, key=lambda entry: entry[0])
-    if status["state"] == FINISHED:
+    unfinished = [entry for entry in same if entry[2]["state"] != FINISHED]
+    _, run_dir, status = max(unfinished or same, key=lambda entry: entry[0])
+    if not unfinished:
         logger.info(
             "The newest run of this configuration, %s, is finished: its results are used, nothing "
             "is trained. For another training, leave out checkpoint.discover_previous_run.",

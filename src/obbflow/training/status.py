@@ -20,23 +20,56 @@ _FREE_KEYS = {
     "dataset": ("data_root",),
     "training": ("progress_bar",),
     "data_loader": ("num_workers", "pin_memory"),
+    "tiling": ("num_workers",),
 }
+# Of section checkpoint: the weights that a training starts from decide its result too.
+_START_KEYS = (
+    "load_from_checkpoint",
+    "load_from_experiment",
+    "resume_from_checkpoint_epoch",
+    "load_include_prefixes",
+    "load_exclude_prefixes",
+)
+
+
+def deciding_settings(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the settings that decide the result of a training, where it starts aside.
+
+    Paths, checkpoint, TensorBoard, progress and the numbers of processes are left out.
+    """
+    return {
+        name: {key: value for key, value in values.items() if key not in _FREE_KEYS.get(name, ())}
+        for name, values in sections.items()
+        if name not in _FREE_SECTIONS
+    }
+
+
+def changed_settings(
+    stored: Mapping[str, Mapping[str, Any]], sections: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """Return the deciding settings in which ``sections`` differs: "section.key old -> new".
+
+    Sections and keys that only one of them has are not compared.
+    """
+    return [
+        f"{name}.{key} {stored[name][key]!r} -> {value!r}"
+        for name, values in deciding_settings(sections).items()
+        for key, value in values.items()
+        if key in stored.get(name, {}) and stored[name][key] != value
+    ]
 
 
 def configuration_hash(sections: Mapping[str, Mapping[str, Any]], data_hash: str) -> str:
     """Return a fingerprint of everything that decides the result of a training.
 
     Args:
-        sections: Resolved configuration; paths, checkpoint, TensorBoard, progress and loading
-            processes do not count.
+        sections: Resolved configuration. `deciding_settings` count, and which weights it starts
+            from.
         data_hash: Of the tiles and labels; the folder they lie in does not count.
     """
-    deciding = {
-        name: {key: value for key, value in values.items() if key not in _FREE_KEYS.get(name, ())}
-        for name, values in sections.items()
-        if name not in _FREE_SECTIONS
-    }
-    text = json.dumps([deciding, data_hash], sort_keys=True, default=str)
+    checkpoint = sections.get("checkpoint", {})
+    start = {key: checkpoint.get(key) for key in _START_KEYS}
+    text = json.dumps([deciding_settings(sections), start, data_hash], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

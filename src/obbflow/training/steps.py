@@ -110,13 +110,14 @@ def accumulate(
         mean = total / window.size
         (scaler.scale(mean) if scaler else mean).backward()
         values = _read({TOTAL: total, **losses, **getattr(model, "diagnostics", {})})
-        if all(math.isfinite(values[name]) for name in (TOTAL, *losses)):
+        parts = [name for name, loss in losses.items() if isinstance(loss, Tensor)]
+        if all(math.isfinite(values[name]) for name in (TOTAL, *parts)):
             known = {name: value for name, value in values.items() if math.isfinite(value)}
             result.losses.append((known, len(images)))
             continue
-        parts = ", ".join(f"{name} {values[name]:g}" for name in losses)
+        shown = ", ".join(f"{name} {values[name]:g}" for name in parts)
         tiles = _name_tiles(targets, window.tile_ids)
-        result.problem = f"{window.name}, batch {number} of {window.size}{tiles}: {parts}"
+        result.problem = f"{window.name}, batch {number} of {window.size}{tiles}: {shown}"
     return result
 
 
@@ -125,23 +126,20 @@ def weighted_total(losses: Mapping[str, Any], weights: Mapping[str, float] | Non
 
     Raises:
         ConfigError: If ``weights`` names a loss that is not there.
-        ValueError: If there is no loss at all.
+        ValueError: If there is no tensor at all.
     """
     given = weights or {}
-    unknown = [name for name in given if name not in losses]
+    terms = {name: loss for name, loss in losses.items() if isinstance(loss, Tensor)}
+    if not terms:
+        raise ValueError("in training mode the model must return a dictionary of losses, got none")
+    unknown = [name for name in given if name not in terms]
     if unknown:
         raise ConfigError(
             f"training.loss_weights: the model has no loss {unknown[0]!r}"
-            f"{did_you_mean(unknown[0], losses)}; it returns {', '.join(losses)}."
+            f"{did_you_mean(unknown[0], terms)}; it returns {', '.join(terms)}."
         )
-    terms = [
-        loss * given[name] if name in given else loss
-        for name, loss in losses.items()
-        if isinstance(loss, Tensor)
-    ]
-    if not terms:
-        raise ValueError("in training mode the model must return a dictionary of losses, got none")
-    return torch.stack([term.float().reshape(()) for term in terms]).sum()
+    weighted = [loss * given[name] if name in given else loss for name, loss in terms.items()]
+    return torch.stack([term.float().reshape(()) for term in weighted]).sum()
 
 
 def apply_gradients(

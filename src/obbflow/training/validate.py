@@ -9,13 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from obbflow.config import EvaluationSection
-from obbflow.evaluation import evaluate_detections
+from obbflow.evaluation import COCO_THRESHOLDS, evaluate_detections
 from obbflow.geometry import scale_rboxes
 from obbflow.structures import Detections, Target, move_to
 from obbflow.tables import DETECTIONS, RBOX, make_table
 from obbflow.training.device import Runtime
 
-COCO_THRESHOLDS = tuple(step / 100 for step in range(50, 100, 5))
 METRICS = ("mAP", "AP50", "AP75", "AP50_95")
 
 Batches = Iterable[tuple[Sequence[Tensor], Sequence[Target]]]
@@ -45,7 +44,10 @@ def predict_dataset(
     *,
     autocast_dtype: torch.dtype | None = None,
 ) -> pd.DataFrame:
-    """Return the detections of every sample, one forward pass each.
+    """Return the detections of every sample, each looked at once.
+
+    Images of one size share a forward pass, and others never do: what the model finds does not
+    depend on how far a larger neighbour pads an image.
 
     Args:
         model: In evaluation mode it returns one ``Detections`` an image. It is left in the mode
@@ -144,15 +146,29 @@ def _predict_batch(
     indices: Sequence[int],
 ) -> list[Detections]:
     """Return detections on the CPU, in px of the tiles; an error names the tiles."""
-    try:
-        on_device, _ = move_to(images, [], runtime.device)
-        with runtime.autocast():
-            detections = model(on_device)
-    except Exception as error:
-        names = ", ".join(dataset.tile_ids[index] for index in indices)
-        error.add_note(f"while detecting objects in the tiles {names}")
-        raise
-    return [_to_tile(found, target) for found, target in zip(detections, targets, strict=True)]
+    found: dict[int, Detections] = {}
+    for places in _group_by_size(images):
+        try:
+            on_device, _ = move_to([images[place] for place in places], [], runtime.device)
+            with runtime.autocast():
+                detections = model(on_device)
+        except Exception as error:
+            names = ", ".join(dataset.tile_ids[indices[place]] for place in places)
+            error.add_note(f"while detecting objects in the tiles {names}")
+            raise
+        found |= {
+            place: _to_tile(each, targets[place])
+            for place, each in zip(places, detections, strict=True)
+        }
+    return [found[place] for place in range(len(images))]
+
+
+def _group_by_size(images: Sequence[Tensor]) -> list[list[int]]:
+    """Return the places of the images of each size."""
+    groups: dict[torch.Size, list[int]] = {}
+    for place, image in enumerate(images):
+        groups.setdefault(image.shape, []).append(place)
+    return list(groups.values())
 
 
 def _to_tile(found: Detections, target: Target) -> Detections:

@@ -70,6 +70,31 @@ def test_what_was_given_is_not_changed():
             {"training": {"lr_scheduler_type": "one_cycle", "lr_warmup_steps": 10}},
             "training.lr_warmup_steps: one_cycle warms up by itself, got 10 steps",
         ),
+        (
+            {"dataset": {"format": "synthetic", "overlap": 15}},
+            "dataset.overlap: input should be a multiple of 2, got 15",
+        ),
+        ({"preprocessing": {"target_size": [0, 9]}}, "preprocessing.target_size.0: input should"),
+        ({"preprocessing": {"target_size": [9, -5]}}, "preprocessing.target_size.1: input should"),
+        ({"preprocessing": {"normalize_std": [0.2, 0, 0.2]}}, "preprocessing.normalize_std.1:"),
+        ({"preprocessing": {"normalize_mean": [123.7, 0, 0]}}, "preprocessing.normalize_mean.0:"),
+        ({"model": {"anchor_scales": [0]}}, "model.anchor_scales.0: input should be greater"),
+        ({"model": {"anchor_ratios": [1, -1]}}, "model.anchor_ratios.1: input should be greater"),
+        ({"model": {"target_stds": [0.1, 0.1, 0, 0.2, 0.1]}}, "model.target_stds.2:"),
+        (
+            {"model": {"rpn_positive_iou_threshold": 0.2}},
+            "model.rpn_positive_iou_threshold: must not be below rpn_negative_iou_threshold, got "
+            "0.2 and 0.3",
+        ),
+        (
+            {"model": {"roi_negative_iou_threshold": 0.6}},
+            "model.roi_positive_iou_threshold: must not be below roi_negative_iou_threshold, got "
+            "0.5 and 0.6",
+        ),
+        (
+            {"loss": {"class_weight_overrides": {"ship": -1}}},
+            "loss.class_weight_overrides.ship: input should be greater than or equal to 0",
+        ),
     ],
     ids=lambda value: value.split(":")[0] if isinstance(value, str) else "",
 )

@@ -3,7 +3,7 @@ import logging
 import pytest
 
 from obbflow.config import DatasetSection
-from obbflow.data.class_rules import apply_class_rules, require_objects
+from obbflow.data.class_rules import apply_class_rules, require_objects, warn_about_unused_names
 from obbflow.errors import DataError
 from scenes import annotations_table, images_table, level_box
 
@@ -60,7 +60,10 @@ def test_difficult_objects_follow_the_strategy(strategy, names, ignore):
 
 
 def test_setting_that_fits_no_label_is_warned_about(caplog):
-    apply_class_rules(table("ship"), section(map_labels={"shipp": "boat"}, ignore_labels=("car",)))
+    rules = section(map_labels={"shipp": "boat"}, ignore_labels=("car",))
+    apply_class_rules(table("ship"), rules)
+    assert caplog.text == ""  # more than one node applies them
+    warn_about_unused_names(table("ship"), rules)
     assert "dataset.map_labels: no label has the class 'shipp', did you mean 'ship'?" in caplog.text
     assert "dataset.ignore_labels: no label has the class 'car'" in caplog.text
 

@@ -2,8 +2,9 @@ import math
 
 import pytest
 
-from obbflow.data.class_weights import weigh_classes, weight_vector
-from obbflow.errors import ConfigError
+from obbflow.config import LossSection
+from obbflow.data.class_weights import class_weight_vector, weigh_classes
+from obbflow.errors import ConfigError, DataError
 from obbflow.tables import CLASS_WEIGHTS, check_table
 
 COUNTS = {"car": 980, "ship": 20, "helicopter": 1}
@@ -85,8 +86,28 @@ def test_class_without_objects_is_a_wrong_call(counts, class_map):
         weigh(counts, class_map)
 
 
-@pytest.mark.parametrize(("background", "first"), [(None, 1.0), (0.25, 0.25)])
-def test_vector_starts_with_the_background(background, first):
-    table = weigh({"b": 4, "a": 1}, {"a": 1, "b": 2})
-    shuffled = table.iloc[::-1]
-    assert weight_vector(shuffled, background) == pytest.approx([first, 4 / 3, 2 / 3])
+@pytest.mark.parametrize(
+    ("values", "background"),
+    [
+        ({}, 1.0),
+        ({"background_weight": 0.25}, 0.25),
+        ({"loss_type": "focal_weighted"}, 1.0),
+    ],
+)
+def test_vector_starts_with_the_background(values, background):
+    class_map = {"a": 1, "b": 2}
+    shuffled = weigh({"b": 4, "a": 1}, class_map).iloc[::-1]
+    vector = class_weight_vector(shuffled, class_map, LossSection(**values))
+    assert vector == pytest.approx([background, 4 / 3, 2 / 3])
+
+
+@pytest.mark.parametrize("loss_type", ["cross_entropy", "focal", "none"])
+def test_losses_that_do_not_weigh_classes_get_no_vector(loss_type):
+    table = weigh({"a": 1}, {"a": 1})
+    assert class_weight_vector(table, {"a": 1}, LossSection(loss_type=loss_type)) is None
+
+
+def test_weights_of_another_class_map_are_refused():
+    table = weigh({"a": 1}, {"a": 1})
+    with pytest.raises(DataError, match="no weight for b, c; it is of another class map"):
+        class_weight_vector(table, {"a": 1, "b": 2, "c": 3}, LossSection())

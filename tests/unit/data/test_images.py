@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from obbflow.data.images import decode_image, is_image_name, load_image, probe_images
+from obbflow.data.images import (
+    decode_image,
+    is_image_name,
+    load_image,
+    probe_images,
+    undecodable_images,
+)
 from obbflow.errors import DataError
 
 EXIF_TURNED = 6  # shown after a quarter turn clockwise
@@ -137,3 +143,22 @@ def test_image_beyond_the_pixel_limit_is_read_and_the_limit_stays(tmp_path, monk
     assert Image.MAX_IMAGE_PIXELS == 100
     (message,) = caplog.messages
     assert "a.png: 0.0 megapixels, decoding it takes up to" in message
+
+
+def test_images_whose_pixels_are_damaged_inside_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # the limit is none of these images
+    good = [tmp_path / f"good{number}.png" for number in range(6)]
+    for path in good:
+        Image.new("RGB", (40, 30)).save(path)
+    damaged = tmp_path / "damaged.tif"
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 40, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(damaged, compression="tiff_adobe_deflate")
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:500] + bytes(200) + content[700:])
+    assert probe_images([damaged])[1] == {}  # its header and its end are there
+
+    (message,) = undecodable_images([*good, damaged])
+    assert message.startswith(f"{damaged}: the image cannot be read")
+    assert message.endswith("replace or remove the image")
+    assert Image.MAX_IMAGE_PIXELS == 100
+    assert undecodable_images([]) == []

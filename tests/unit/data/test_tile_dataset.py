@@ -100,17 +100,19 @@ def test_tables_without_any_box_give_empty_boxes(tables):
 
 
 def test_padding_of_the_tile_file_is_cut_off(tables):
-    dataset = build(tables)
+    section = PreprocessingSection(resize_mode="keep_ratio", target_size=(SIZE, SIZE))
+    dataset = build(tables, transform=EvalTransform(section))
     image, _ = dataset[2, 0]
     assert image.shape == (3, 12, 20)
     assert dataset.tile_image(2).min() >= 1  # the padding is 0
 
 
 def test_padded_tile_is_scaled_like_the_others(tables):
-    transform = EvalTransform(PreprocessingSection(target_size=(2 * SIZE, 2 * SIZE)))
-    dataset = build(tables, transform=transform)
-    image, target = dataset[2, 0]
-    assert image.shape == (3, 24, 40)
+    section = PreprocessingSection(target_size=(2 * SIZE, 2 * SIZE))
+    image, target = build(tables, transform=EvalTransform(section))[2, 0]
+    assert image.shape == (3, 2 * SIZE, 2 * SIZE)
+    assert image[:, :24, :40].abs().amin() > 0
+    assert image[:, 24:].abs().sum() == image[:, :, 40:].abs().sum() == 0
     assert target["scale"].tolist() == [2, 2]
     assert target["rboxes"].tolist() == [[20, 12, 12, 10, 0]]
 

@@ -12,7 +12,12 @@ from obbflow.data import tile_store
 from obbflow.data.checks import check_annotations
 from obbflow.data.dota import read_dota
 from obbflow.data.images import decode_image
-from obbflow.data.tile_store import MANIFEST, tile_data_set
+from obbflow.data.tile_store import (
+    MANIFEST,
+    require_decodable,
+    tile_data_set,
+    tiles_in_use,
+)
 from obbflow.errors import DataError
 from scenes import SQUARE, write_scene
 
@@ -26,12 +31,12 @@ def root(tmp_path):
     return folder
 
 
-def cut(root, store, *, overlap=16, **tiling):
+def cut(root, store, *, overlap=16, in_use=(), **tiling):
     dataset = DatasetSection(data_root=root, overlap=overlap)
     data = read_dota(root, same_folder=False, val_fraction=0.5, seed=0)
     annotations, _ = check_annotations(data.images, data.annotations, data.issues, dataset)
     section = TilingSection(**{"tile_size": 64, "num_workers": 1, **tiling})
-    return tile_data_set(data.images, annotations, dataset, section, store)
+    return tile_data_set(data.images, annotations, dataset, section, store, in_use=in_use)
 
 
 def numbers(tiled):
@@ -111,6 +116,55 @@ def test_changed_setting_cuts_all_again_and_removes_the_old_tiles(root, tmp_path
     assert tiled.report.n_cut == 3
     assert tiled.report.n_removed == 4
     assert {str(path) for path in stamps(tmp_path / "store")} == set(tiled.tile_index["path"])
+
+
+def test_tiles_in_use_stay_until_nobody_uses_them(root, tmp_path):
+    store = tmp_path / "store"
+    index = tmp_path / "tile_index.parquet"
+    assert tiles_in_use(index) == frozenset()
+    cut(root, store).tile_index.to_parquet(index)
+    in_use = tiles_in_use(index)
+    assert in_use == {str(path) for path in stamps(store)}
+
+    changed = cut(root, store, overlap=8, in_use=in_use)
+    assert numbers(changed) == (3, 0, 0)
+    assert all(Path(path).is_file() for path in in_use)
+    changed.tile_index.to_parquet(index)
+    assert numbers(cut(root, store, overlap=8, in_use=tiles_in_use(index))) == (0, 3, 4)
+
+
+def test_a_damaged_tile_index_uses_no_tile(tmp_path, caplog):
+    (tmp_path / "tile_index.parquet").write_bytes(b"PAR1 cut off")
+    assert tiles_in_use(tmp_path / "tile_index.parquet") == frozenset()
+    assert "tile_index.parquet cannot be read" in caplog.text
+
+
+def test_without_an_object_on_a_training_tile_nothing_is_cut_or_removed(root, tmp_path):
+    cut(root, tmp_path / "store")
+    before = stamps(tmp_path / "store")
+    for name, corners in {"P1": "1 1 89 1 89 63 1 63", "P2": "1 1 39 1 39 29 1 29"}.items():
+        (root / f"train/labelTxt/{name}.txt").write_text(f"{corners} plane 0\n")
+    with pytest.raises(DataError, match="raw: 17 training tiles and no object on any of them"):
+        cut(root, tmp_path / "store", tile_size=32, min_visible=0.9)
+    assert stamps(tmp_path / "store") == before
+
+
+def test_an_image_is_decoded_to_check_it_until_its_tiles_were_cut(root, tmp_path, monkeypatch):
+    decoded = []
+
+    def decode(paths):
+        decoded.append([path.parent.parent.name for path in paths])
+        return []
+
+    monkeypatch.setattr(tile_store, "undecodable_images", decode)
+    store = tmp_path / "store"
+    images = read_dota(root, same_folder=False, val_fraction=0.5, seed=0).images
+    require_decodable(images, store)
+    cut(root, store)
+    require_decodable(images, store)
+    cut(root, store, overlap=8)  # the same images: other settings do not matter
+    require_decodable(images.assign(sha256=["new", *images["sha256"][1:]]), store)
+    assert decoded == [["train", "train", "val"], [], ["train"]]
 
 
 def test_number_of_processes_changes_nothing(root, tmp_path):

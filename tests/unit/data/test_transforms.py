@@ -443,11 +443,49 @@ def test_evaluation_draws_nothing():
 
 
 def test_content_of_a_padded_tile_is_scaled_like_a_whole_tile():
-    transform = EvalTransform(PreprocessingSection(**FULL))
+    transform = EvalTransform(PreprocessingSection(resize_mode="keep_ratio", **FULL))
     target = make_target([[10, 10, 8, 4, 0.0]])
     seen, moved = transform(torch.zeros(3, 24, 32), target, (48, 48), seeded_generator(0))
     assert seen.shape == (3, 48, 64)
     assert moved["rboxes"].tolist() == [[20, 20, 16, 8, 0.0]]
+
+
+@pytest.mark.parametrize("size", [(48, 48), (24, 32), (48, 7), (1, 1)], ids=str)
+def test_pad_mode_fills_up_to_the_target_with_the_mean_colour(size):
+    target = make_target([[3.0, 2.0, 4.0, 2.0, 0.1]])
+    image = torch.randint(0, 256, (3, *size), dtype=torch.uint8)
+    seen = {}
+    for mode in ("pad", "keep_ratio"):
+        section = PreprocessingSection(resize_mode=mode, target_size=(96, 64))
+        seen[mode] = EvalTransform(section)(image, target, (48, 48), seeded_generator(0))
+    padded, content = seen["pad"][0], seen["keep_ratio"][0]
+    height, width = content.shape[1:]
+    assert padded.shape == (3, 96, 64)
+    assert torch.equal(padded[:, :height, :width], content)
+    assert padded[:, height:].abs().sum() == padded[:, :, width:].abs().sum() == 0
+    assert torch.equal(seen["pad"][1]["rboxes"], seen["keep_ratio"][1]["rboxes"])
+
+
+def test_pad_mode_gives_training_tiles_of_one_shape_however_they_are_turned():
+    settings = FULL | {"target_size": (64, 96)}
+    transform = TrainTransform(
+        PreprocessingSection(resize_mode="pad", random_rotate_rect_labels=("ship",), **settings),
+        {"ship": 1},
+    )
+    target = make_target([[20.0, 20.0, 8.0, 4.0, 0.0]])  # a ship: quarter turns only
+    shapes = set()
+    for seed in range(16):
+        image, _ = transform(torch.zeros(3, 48, 72), target, (48, 72), seeded_generator(seed))
+        shapes.add(tuple(image.shape))
+    assert shapes == {(3, 64, 96), (3, 96, 64)}
+
+
+@pytest.mark.parametrize("mode", ["fixed", "keep_ratio", "crop"])
+def test_other_modes_leave_padding_to_the_model(mode):
+    section = PreprocessingSection(resize_mode=mode, target_size=(48, 48))
+    image = torch.randint(0, 256, (3, 24, 32), dtype=torch.uint8)
+    seen, _ = EvalTransform(section)(image, make_target([]), (48, 48), seeded_generator(0))
+    assert torch.equal(seen, normalize(image, section))
 
 
 @pytest.mark.parametrize("mode", ["fixed", "pad", "keep_ratio", "crop"])

@@ -42,7 +42,7 @@ def stub(rboxes=((10, 20, 8, 4, 0.5),), scores=(0.9,), labels=(1,), margin=0.0, 
         nms_iou_threshold=0.5,
         nms_class_agnostic=False,
     )
-    preprocessing = PreprocessingSection(target_size=(target, target))
+    preprocessing = PreprocessingSection(resize_mode="keep_ratio", target_size=(target, target))
     return Detector(StubModel(rboxes, scores, labels), preprocessing, settings)
 
 

@@ -120,6 +120,27 @@ def test_detections_are_sorted_le90_boxes_of_known_classes():
         assert (overlaps <= NARROW.final_nms_iou_threshold + 1e-6).all()
 
 
+def test_detections_are_le90_whatever_the_coder_regresses():
+    model = detector(roi_edge_swap=False)
+    torch.nn.init.normal_(model.roi_head.regressor.bias, std=2.0)  # sides and turns of any size
+    with torch.no_grad():
+        model.roi_head.regressor.bias[2:] = torch.tensor([-2.0, 2.0, 1.3])
+    rboxes = model.eval()(images((96, 96)))[0]["rboxes"]
+    assert len(rboxes) > 0
+    assert (rboxes[:, 2] >= rboxes[:, 3]).all()
+    assert ((rboxes[:, 4] >= -math.pi / 2) & (rboxes[:, 4] < math.pi / 2)).all()
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_images_take_the_memory_layout_of_the_weights(channels_last):
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    model = detector().to(memory_format=layout).eval()
+    seen = []
+    model.backbone.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    model(images((64, 96)))
+    assert seen[0].is_contiguous(memory_format=layout)
+
+
 def test_no_detection_reaches_a_score_of_one():
     found = detector(inference_pre_nms_score_threshold=1.0).eval()(images((96, 96)))[0]
     assert found["rboxes"].shape == (0, 5)

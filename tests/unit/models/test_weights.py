@@ -7,6 +7,7 @@ from torch import nn
 
 from obbflow.errors import CheckpointError
 from obbflow.models import load_checkpoint
+from obbflow.models.checkpoint_file import FORMAT, content_checksum
 
 
 class Small(nn.Module):
@@ -86,6 +87,28 @@ def test_prefixes_choose_what_is_loaded(path):
     report = load_checkpoint(path, Small(), exclude_prefixes=["head.", "body.bias"])
     assert report.loaded == NAMES[:1]
     assert report.missing == NAMES[1:]
+
+
+@pytest.mark.parametrize("in_file", ["", "module."])
+@pytest.mark.parametrize("in_prefix", ["", "module."])
+def test_prefixes_may_be_written_as_in_the_file(path, in_file, in_prefix):
+    torch.save({in_file + name: value for name, value in Small().state_dict().items()}, path)
+    included = load_checkpoint(path, Small(), include_prefixes=[f"{in_prefix}body."])
+    excluded = load_checkpoint(path, Small(), exclude_prefixes=[f"{in_prefix}head."])
+    assert included.loaded == excluded.loaded == NAMES[:2]
+
+
+def test_a_flipped_bit_in_a_checkpoint_of_ours_is_noticed(path):
+    source = Small()
+    nn.init.constant_(source.body.weight, 7.0)
+    content = {"format": FORMAT, "model": source.state_dict()}
+    torch.save({**content, "checksum": content_checksum(content)}, path)
+    load_checkpoint(path, Small(), strict=True)
+    data = path.read_bytes()
+    where = data.index(torch.full((4,), 7.0).numpy().tobytes()) + 20
+    path.write_bytes(data[:where] + bytes([data[where] ^ 1]) + data[where + 1 :])
+    with pytest.raises(CheckpointError, match=r"weights\.pt: the file is damaged"):
+        load_checkpoint(path, Small())
 
 
 def test_a_file_of_which_nothing_fits_is_refused(path):

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from obbflow.errors import CheckpointError, TrainingError
+from obbflow.models.checkpoint_file import content_checksum
 from obbflow.training import checkpoints
 from obbflow.training.checkpoints import (
     CheckpointManager,
-    content_checksum,
     peek_checkpoint,
     read_checkpoint,
     write_checkpoint,

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -216,6 +217,23 @@ def test_without_its_best_file_a_run_chooses_the_best_anew(whole, tmp_path, capl
     assert "The weights of the best epoch so far (2, val/mAP" in caplog.text
 
 
+@pytest.mark.parametrize("metric", ["AP50", "total_loss"])
+def test_values_of_another_metric_are_not_compared(whole, tmp_path, caplog, metric):
+    chosen = replace(settings(), checkpoint=CheckpointSection(best_metric=metric))
+    outcome = train(
+        ToyDetector(),
+        loader(),
+        tmp_path,
+        chosen,
+        val_loader=loader(shuffle=False, length=4),
+        resume=whole / "epoch_0003.pt",
+    )
+    prefix = "train" if metric == "total_loss" else "val"
+    value = outcome.history[-1][f"{prefix}/{metric}"]
+    assert outcome.best == BestMark(f"{prefix}/{metric}", value, 4)
+    assert f"was chosen by val/mAP, now {prefix}/{metric} decides" in caplog.text
+
+
 def test_a_run_killed_after_its_last_checkpoint_completes_its_files(whole, tmp_path):
     run(tmp_path)
     (tmp_path / "metrics.csv").unlink()
@@ -294,20 +312,19 @@ def test_only_a_strictly_better_finite_value_wins(value, best, higher, expected)
 
 
 @pytest.mark.parametrize(
-    ("epochs", "every", "interval", "scored"),
+    ("epochs", "every", "scored"),
     [
-        (5, 1, 2, [2, 4, 5]),
-        (4, 1, 2, [2, 4]),
-        (3, 1, 5, [3]),
-        (7, 3, 1, [3, 6, 7]),
-        (6, 2, 3, [6]),
-        (3, 0, 1, []),
+        (5, 2, [2, 4, 5]),
+        (4, 2, [2, 4]),
+        (3, 5, [3]),
+        (7, 3, [3, 6, 7]),
+        (3, 1, [1, 2, 3]),
+        (3, 0, []),
     ],
 )
-def test_epochs_are_scored_on_multiples_and_at_the_end(epochs, every, interval, scored):
+def test_epochs_are_scored_on_multiples_and_at_the_end(epochs, every, scored):
     chosen = LoopSettings(
-        TrainingSection(num_epochs=epochs),
-        EvaluationSection(compute_map_every_n_epochs=every, eval_interval=interval),
+        TrainingSection(num_epochs=epochs), EvaluationSection(compute_map_every_n_epochs=every)
     )
     assert [epoch for epoch in range(1, epochs + 1) if is_scored(epoch, chosen)] == scored
 

@@ -78,6 +78,25 @@ def test_a_torn_last_line_is_dropped(tmp_path, caplog, torn):
     assert "the last line is incomplete" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    ["2,0.5,7", "2", "", "2,o.5", "\x00\x00"],
+    ids=["long", "short", "empty", "word", "0"],
+)
+def test_a_damaged_line_is_named_and_dropped(tmp_path, caplog, damaged):
+    path = tmp_path / "metrics.csv"
+    path.write_text(f"epoch,lr\n1,0.5\n{damaged}\n3,0.5\n")
+    assert [row["epoch"] for row in MetricsCsv.resume(path, epoch=9).rows] == [1, 3]
+    assert "metrics.csv:3: the line is damaged" in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"a,b\n1,2\n", b"\xff\xfe\x00,\n1,2\n"])
+def test_a_file_that_is_no_table_of_epochs_gives_no_rows(tmp_path, content):
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(content)
+    assert MetricsCsv.resume(path, epoch=9).rows == []
+
+
 def test_a_fresh_file_has_no_rows(tmp_path):
     assert MetricsCsv.resume(tmp_path / "metrics.csv", epoch=3).rows == []
 

@@ -6,12 +6,11 @@ import pytest
 import torch
 from toy import CLASSES, ToyDetector, toy_sections, toy_tiles
 
-from obbflow.config import LossSection
 from obbflow.errors import CheckpointError, ConfigError, TrainingError
 from obbflow.training import run as run_module
 from obbflow.training.checkpoints import read_checkpoint
 from obbflow.training.metrics import TIME_COLUMNS
-from obbflow.training.run import class_weight_vector, load_result, run_training
+from obbflow.training.run import load_result, run_training
 from obbflow.training.status import read_status, run_lock
 
 
@@ -105,21 +104,6 @@ def test_the_model_gets_its_classes_weights_and_divisor(data, tmp_path, built):
     assert built["built"]["size_divisor"] == 16
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({}, [1.0, 0.5, 1.5]),
-        ({"background_weight": 0.25}, [0.25, 0.5, 1.5]),
-        ({"loss_type": "focal_weighted"}, [1.0, 0.5, 1.5]),
-        ({"loss_type": "cross_entropy"}, None),
-        ({"loss_type": "focal"}, None),
-    ],
-)
-def test_weights_are_used_by_weighted_losses_only(data, values, expected):
-    weights = class_weight_vector(data.class_weights, data.class_map, LossSection(**values))
-    assert (weights if weights is None else weights.tolist()) == expected
-
-
 def test_an_interrupted_run_is_found_and_continued_in_its_folder(data, tmp_path, built):
     whole = run_training(data, toy_sections(tmp_path / "whole"), "w")
     interrupted(data, toy_sections(tmp_path), "r1", built)
@@ -161,6 +145,65 @@ def test_the_finished_run_of_a_configuration_is_used_and_not_trained_again(
     assert after == before
 
 
+def test_an_unfinished_run_is_continued_also_when_a_later_one_is_finished(data, tmp_path, built):
+    interrupted(data, toy_sections(tmp_path), "r1", built)
+    run_training(data, toy_sections(tmp_path), "r2")
+    again = toy_sections(tmp_path, checkpoint={"discover_previous_run": True})
+    assert run_training(data, again, "r3").record["run_id"] == "r1"
+    # Now both are finished: the one that was started last is used.
+    assert run_training(data, again, "r4").record["run_id"] == "r2"
+
+
+def test_a_killed_training_from_weights_is_continued_by_the_same_request_only(
+    data, tmp_path, built
+):
+    run_training(data, toy_sections(tmp_path), "r1")
+    source = {"load_from_experiment": "r1", "resume_from_checkpoint_epoch": False}
+    interrupted(data, toy_sections(tmp_path, checkpoint=source), "r2", built)
+    others = (
+        {},
+        {"load_from_experiment": "r1"},
+        {**source, "load_exclude_prefixes": ["roi_head."]},
+        {"load_from_checkpoint": tmp_path / "06_models" / "runs" / "r1" / "best.pt"},
+    )
+    for number, other in enumerate(others):
+        request = {**other, "discover_previous_run": True}
+        longer = {"num_epochs": 3} if "load_from_checkpoint" in other else {}
+        sections = toy_sections(tmp_path, checkpoint=request, training=longer)
+        assert run_training(data, sections, f"other{number}").record["run_id"] != "r2"
+    again = toy_sections(tmp_path, checkpoint={**source, "discover_previous_run": True})
+    result = run_training(data, again, "r9")
+    assert result.record["run_id"] == "r2"
+    assert result.metrics["epoch"].tolist() == [1, 2]
+
+
+def test_the_record_of_a_continued_run_covers_all_its_sessions(data, tmp_path, built):
+    interrupted(data, toy_sections(tmp_path), "r1", built)
+    folder = tmp_path / "06_models" / "runs" / "r1"
+    began = json.loads((folder / "run_record.json").read_text())["started"]
+    again = toy_sections(tmp_path, checkpoint={"discover_previous_run": True})
+    result = run_training(data, again, "r2")
+    record, first = result.record, result.metrics["epoch_seconds"].iloc[0]
+    assert record["started"] == read_status(folder)["started"] == began < record["session_started"]
+    assert record["seconds"] == pytest.approx(first + record["session_seconds"], rel=1e-9)
+    assert record["epochs_completed"] == 2
+
+
+def test_epochs_before_a_file_of_weights_count_as_completed(data, tmp_path):
+    former = run_training(
+        data, toy_sections(tmp_path, checkpoint={"best_metric": "loss_box"}), "r1"
+    )
+    epoch = former.record["best"]["epoch"]
+    start = toy_sections(
+        tmp_path,
+        training={"num_epochs": 4},
+        checkpoint={"load_from_checkpoint": former.best_checkpoint},
+    )
+    record = run_training(data, start, "r2").record
+    assert record["epochs_completed"] == 4
+    assert len(record["timing"]["epoch_seconds"]) == 4 - epoch
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -186,6 +229,7 @@ def test_paths_progress_and_loading_do_not_make_another_configuration(data, tmp_
         checkpoint={"discover_previous_run": True, "keep_last_n": 2},
         training={"progress_bar": "none"},
         data_loader={"num_workers": 0, "pin_memory": False},
+        tiling={"num_workers": 7},
         tensorboard={"enabled": False, "log_images": False},
     )
     assert run_training(data, again, "r2").record["run_id"] == "r1"
@@ -217,6 +261,64 @@ def test_a_complete_named_run_is_not_trained_further(data, tmp_path, built):
     again = toy_sections(tmp_path, checkpoint={"load_from_experiment": "r1"})
     assert run_training(data, again, "r2").last_checkpoint == first.last_checkpoint
     assert "built" not in built
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"load_exclude_prefixes": ["roi_head."]},
+        {"load_include_prefixes": ["backbone."]},
+        {"resume_from_checkpoint_epoch": False},
+    ],
+    ids=["exclude", "include", "epoch 1"],
+)
+def test_the_weights_of_a_complete_named_run_start_a_new_one(data, tmp_path, request_):
+    former = run_training(data, toy_sections(tmp_path), "r1")
+    sections = toy_sections(
+        tmp_path,
+        training={"learning_rate": 1e-30},
+        checkpoint={"load_from_experiment": "r1", **request_},
+    )
+    result = run_training(data, sections, "r2")
+    assert result.record["run_id"] == "r2"
+    assert result.metrics["epoch"].tolist() == [1, 2]
+    first, second = (read_checkpoint(each.best_checkpoint)["model"] for each in (former, result))
+    assert torch.equal(first["backbone.0.weight"], second["backbone.0.weight"])
+    is_partial = "resume_from_checkpoint_epoch" not in request_
+    assert torch.equal(first["roi_head.weight"], second["roi_head.weight"]) is not is_partial
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "of another training: other tiles, labels or classes"),
+        ({"loss": {"focal_gamma": 3.0}}, r"of another training: loss\.focal_gamma 2\.0 -> 3\.0"),
+        ({"tiling": {"tile_size": 512}}, r"tiling\.tile_size \d+ -> 512"),
+        ({"training": {"num_epochs": 1}}, r"already has 2 of training\.num_epochs = 1 epochs"),
+    ],
+    ids=["data", "loss", "tiling", "epochs"],
+)
+def test_results_of_another_training_are_not_passed_off(data, tmp_path, changes, message):
+    run_training(data, toy_sections(tmp_path), "r1")
+    if not changes:
+        data = replace(data, tile_annotations=data.tile_annotations.assign(cx=9.0))
+    again = toy_sections(tmp_path, checkpoint={"load_from_experiment": "r1"}, **changes)
+    with pytest.raises(ConfigError, match=message):
+        run_training(data, again, "r2")
+    assert not (tmp_path / "06_models" / "runs" / "r2").exists()
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["run", "file"])
+def test_continuing_on_other_tiles_is_a_warning(data, tmp_path, caplog, built, named):
+    interrupted(data, toy_sections(tmp_path), "r1", built)
+    last = tmp_path / "06_models" / "runs" / "r1" / "last.pt"
+    start = {"load_from_experiment": "r1"} if named else {"load_from_checkpoint": last}
+    again = toy_sections(tmp_path, checkpoint=start)
+    run_training(data, again, "same")
+    assert "other tiles or labels" not in caplog.text
+    moved = replace(data, tile_annotations=data.tile_annotations.assign(cx=9.0))
+    run_training(moved, again, "moved")
+    assert "r1/last.pt was trained on other tiles or labels" in caplog.text
 
 
 def test_more_epochs_continue_a_finished_run_where_the_schedule_allows(data, tmp_path, caplog):

@@ -69,6 +69,26 @@ def test_a_loss_weight_scales_its_loss_only():
         weighted_total({}, None)
 
 
+class Chatty(Slope):
+    """Returns counts and notes beside its loss."""
+
+    def forward(self, images, targets):
+        return {**super().forward(images, targets), "n_pos": 3, "share": 0.5, "note": "x"}
+
+
+@pytest.mark.parametrize("value", [1.0, math.nan], ids=["finite", "not finite"])
+def test_values_that_are_no_tensor_are_no_losses(value):
+    model = Chatty()
+    result = accumulate(model, window([[value]]), Runtime(), None, None)
+    if math.isfinite(value):
+        assert result.losses == [({"total_loss": 0.0, "loss": 0.0}, 1)]
+        assert model.weight.grad.item() == 1.0
+    else:
+        assert result.problem.endswith("batch 1 of 1: loss nan")
+    with pytest.raises(ConfigError, match=r"no loss 'n_pos'; it returns loss\."):
+        accumulate(model, window([[1.0]]), Runtime(), None, {"n_pos": 2.0})
+
+
 def test_norms_are_measured_before_clipping_and_the_step_uses_the_clipped_gradient():
     weights = [nn.Parameter(torch.zeros(1)) for _ in range(2)]
     for parameter, gradient in zip(weights, (3.0, 4.0), strict=True):

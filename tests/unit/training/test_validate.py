@@ -79,6 +79,44 @@ def test_the_order_of_the_loader_does_not_matter():
     )
 
 
+class Sizes(ToyData):
+    """Images of three sizes in turn."""
+
+    def __getitem__(self, row):
+        image, target = super().__getitem__(row)
+        return image[:, : 16 - 4 * (row % 3)], target
+
+
+class Neighbours(nn.Module):
+    """Finds a box as high as the highest image of its batch: what padding can do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches = []
+
+    def forward(self, images):
+        heights = [image.shape[1] for image in images]
+        self.batches.append(heights)
+        box = torch.tensor([[8.0, 8.0, 4.0 + max(heights), 4.0, 0.0]])
+        return [
+            {"rboxes": box, "scores": image.mean()[None], "labels": torch.ones(1).long()}
+            for image in images
+        ]
+
+
+@pytest.mark.parametrize("batch_size", [2, 4, 8])
+def test_detections_do_not_depend_on_the_batch(batch_size):
+    data = Sizes(8)
+    model, alone = Neighbours(), Neighbours()
+    table = predict_dataset(model, toy_loader(data, batch_size=batch_size), data, CPU)
+    expected = predict_dataset(alone, toy_loader(data, batch_size=1), data, CPU)
+    pd.testing.assert_frame_equal(table, expected)
+    assert table["w"].tolist() == [20.0 - 4 * (row % 3) for row in range(8)]
+    assert all(len(set(heights)) == 1 for heights in model.batches)
+    assert sum(len(heights) for heights in model.batches) == 8
+    assert len(model.batches) == {2: 8, 4: 6, 8: 3}[batch_size]
+
+
 def test_every_image_is_looked_at_once_and_the_mode_is_kept():
     data = ToyData(7)
     model = Oracle(data)

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -11,22 +12,33 @@ from obbflow.config import (
     ExperimentSection,
     LossSection,
     PathsSection,
+    PreprocessingSection,
     TilingSection,
 )
+
+if TYPE_CHECKING:
+    from obbflow.data.dota import DotaData
 
 logger = logging.getLogger(__name__)
 
 
 def read_annotations(
-    dataset: DatasetSection, demo: DemoSection, paths: PathsSection, experiment: ExperimentSection
+    dataset: DatasetSection,
+    demo: DemoSection,
+    paths: PathsSection,
+    experiment: ExperimentSection,
+    tiling: TilingSection,
+    preprocessing: PreprocessingSection,
+    loss: LossSection,
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Return ``images``, ``annotations`` as written, and the ``data_issues`` of reading.
 
-    Draws the demo scenes first where they are the data set. Whatever makes the labels unusable
-    is raised here, before an earlier run's output is replaced.
+    Draws the demo scenes first where they are the data set. Whatever in images and labels, or in
+    settings that name classes, would stop a later node is raised here, before an earlier run's
+    output is replaced.
     """
-    from obbflow.data.class_rules import apply_class_rules, require_objects
     from obbflow.data.dota import read_dota
+    from obbflow.data.tile_store import require_decodable
 
     started = time.perf_counter()
     root = paths.demo_scenes if dataset.data_root is None else dataset.data_root
@@ -42,8 +54,9 @@ def read_annotations(
         val_fraction=dataset.val_fraction,
         seed=experiment.seed,
     )
-    counted, _ = apply_class_rules(data.annotations, dataset)
-    require_objects(data.images, counted, str(root))
+    counts = _require_usable(data, dataset, tiling)
+    _require_known_classes(counts, preprocessing, loss)
+    require_decodable(data.images, paths.tiles)
     by_split = data.images["split"].value_counts()
     logger.info(
         "Read %s objects on %s training and %s validation images in %.1f s",
@@ -63,10 +76,11 @@ def check_annotations(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return ``annotations`` that count, and all ``data_issues``."""
     from obbflow.data.checks import check_annotations as check
-    from obbflow.data.class_rules import require_objects
+    from obbflow.data.class_rules import require_objects, warn_about_unused_names
 
     annotations, issues = check(images, raw_annotations, reading_issues, dataset)
-    require_objects(images, annotations, _name_data_set(dataset))
+    require_objects(images, annotations, dataset.place)
+    warn_about_unused_names(raw_annotations, dataset)
     _log_issues(issues)
     logger.info(
         "Checked %s objects: kept %s of %d classes and %s ignore regions",
@@ -86,10 +100,11 @@ def tile_images(
     paths: PathsSection,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Cut what changed into tile files; return ``tile_index`` and ``tile_annotations``."""
-    from obbflow.data.tile_store import tile_data_set
+    from obbflow.data.tile_store import tile_data_set, tiles_in_use
 
     started = time.perf_counter()
-    tiled = tile_data_set(images, annotations, dataset, tiling, paths.tiles)
+    in_use = tiles_in_use(paths.tile_index)
+    tiled = tile_data_set(images, annotations, dataset, tiling, paths.tiles, in_use=in_use)
     report = tiled.report
     logger.info(
         "Cut %s images into %s tiles (%s images unchanged, %s stale files removed) in %.1f s",
@@ -110,8 +125,7 @@ def build_class_map(
     """Return class name -> id, 1..C, of the objects on training tiles."""
     from obbflow.data.class_map import map_classes
 
-    where = _name_data_set(dataset)
-    class_map = map_classes(tile_index, tile_annotations, where)
+    class_map = map_classes(tile_index, tile_annotations, dataset.place)
     logger.info("Mapped %d classes: %s", len(class_map), ", ".join(class_map))
     return class_map
 
@@ -144,9 +158,45 @@ def compute_class_weights(
     return table
 
 
-def _name_data_set(dataset: DatasetSection) -> str:
-    """Return the data set's name in messages."""
-    return "the demo scenes" if dataset.data_root is None else str(dataset.data_root)
+def _require_usable(
+    data: "DotaData", dataset: DatasetSection, tiling: TilingSection
+) -> "pd.Series[int]":
+    """Return the number of training objects by class; raise what later nodes would raise."""
+    from obbflow.data.checks import check_annotations as check
+    from obbflow.data.class_rules import require_objects
+    from obbflow.data.tile_tables import require_tile_with_object
+
+    annotations, _ = check(data.images, data.annotations, data.issues, dataset)
+    require_objects(data.images, annotations, dataset.place)
+    require_tile_with_object(
+        data.images,
+        annotations,
+        dataset.place,
+        tile_size=tiling.tile_size,
+        overlap=dataset.overlap,
+        min_visible=tiling.min_visible,
+    )
+    train = data.images.loc[data.images["split"] == "train", "image_id"]
+    objects = annotations[annotations["image_id"].isin(train) & ~annotations["ignore"]]
+    return objects["class_name"].value_counts().sort_index()
+
+
+def _require_known_classes(
+    counts: "pd.Series[int]", preprocessing: PreprocessingSection, loss: LossSection
+) -> None:
+    """Raise what these settings would raise when they meet the class map."""
+    from obbflow.data.class_weights import weigh_classes
+    from obbflow.data.transforms import TrainTransform
+
+    class_map = {str(name): number for number, name in enumerate(counts.index, start=1)}
+    TrainTransform(preprocessing, class_map)
+    weigh_classes(
+        counts,
+        class_map,
+        method=loss.class_weight_method,
+        beta=loss.class_weight_beta,
+        overrides=loss.class_weight_overrides,
+    )
 
 
 def _log_issues(issues: pd.DataFrame) -> None:

@@ -17,7 +17,15 @@ def create_pipeline() -> Pipeline:
         [
             Node(
                 read_annotations,
-                inputs=["params:dataset", "params:demo", "params:paths", "params:experiment"],
+                inputs=[
+                    "params:dataset",
+                    "params:demo",
+                    "params:paths",
+                    "params:experiment",
+                    "params:tiling",
+                    "params:preprocessing",
+                    "params:loss",
+                ],
                 outputs=["images", "raw_annotations", "reading_issues"],
                 name="read_annotations",
             ),

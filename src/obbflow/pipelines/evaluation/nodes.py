@@ -47,18 +47,32 @@ def compute_final_map(
     of training. IoU is exact.
 
     Raises:
-        CheckpointError: If the checkpoint does not fit the model or has other classes.
+        CheckpointError: If the checkpoint does not fit the model, has other classes, or was trained
+            with other settings of the model or the tiles' preparation.
     """
     from obbflow.data.tile_dataset import TileDataset
     from obbflow.data.transforms import EvalTransform
     from obbflow.evaluation import score_final
     from obbflow.models.build import build_model
+    from obbflow.models.checkpoint_file import read_torch_file
     from obbflow.models.weights import load_checkpoint
+    from obbflow.training.agreement import check_agreement
     from obbflow.training.device import detect_hardware, resolve_runtime, torch_settings
     from obbflow.training.record import data_hash
 
     started = time.perf_counter()
-    origin = _describe_origin(best_checkpoint, class_map)
+    content = read_torch_file(best_checkpoint)
+    origin = _describe_origin(best_checkpoint, content, class_map)
+    check_agreement(
+        best_checkpoint, content, experiment=experiment, model=model, preprocessing=preprocessing
+    )
+    hash_of_data = data_hash(tile_index, tile_annotations, class_map)
+    if content.get("data_hash", hash_of_data) != hash_of_data:
+        logger.warning(
+            "%s was trained on other tiles or labels than the present ones: images that are scored "
+            "now may have been trained on",
+            best_checkpoint,
+        )
     tiles = TileDataset(
         tile_index,
         tile_annotations,
@@ -91,7 +105,7 @@ def compute_final_map(
         **scores.metrics,
         "level": "tile",
         "precision": runtime.precision,
-        "data_hash": data_hash(tile_index, tile_annotations, class_map),
+        "data_hash": hash_of_data,
         **origin,
     }
     seconds = time.perf_counter() - started
@@ -118,11 +132,10 @@ def _predict(
     )
 
 
-def _describe_origin(checkpoint: Path, class_map: dict[str, int]) -> dict[str, Any]:
+def _describe_origin(
+    checkpoint: Path, content: dict[str, Any], class_map: dict[str, int]
+) -> dict[str, Any]:
     """Return what the numbers belong to: the checkpoint, and the run and code that made it."""
-    from obbflow.models.weights import read_checkpoint
-
-    content: Any = read_checkpoint(checkpoint)
     trained_on = content.get("class_map", class_map)
     if dict(trained_on) != class_map:
         raise CheckpointError(

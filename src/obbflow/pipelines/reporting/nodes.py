@@ -12,6 +12,7 @@ from obbflow.config import (
     ExperimentSection,
     PreprocessingSection,
 )
+from obbflow.errors import DataError
 
 logger = logging.getLogger(__name__)
 
@@ -21,14 +22,21 @@ def draw_figures(
     class_metrics: pd.DataFrame,
     precision_recall: pd.DataFrame,
     class_weights: pd.DataFrame,
+    final_metrics: dict[str, Any],
+    tile_index: pd.DataFrame,
     tile_annotations: pd.DataFrame,
+    class_map: dict[str, int],
 ) -> tuple[Any, ...]:
     """Return the matplotlib figures of a run in the order of the pipeline's outputs.
 
     Kedro evaluates the annotations of nodes at start-up, so they name nothing of matplotlib.
+
+    Raises:
+        DataError: If the scores belong to other tiles or classes.
     """
     from obbflow.reporting import figures
 
+    _require_same_data(final_metrics, tile_index, tile_annotations, class_map)
     drawn = (
         figures.training_curves(training_metrics),
         figures.lr_curve(training_metrics),
@@ -62,22 +70,18 @@ def render_report(
 
     It draws its figures itself, for light and for dark screens; those of the catalog cannot be
     read back.
+
+    Raises:
+        DataError: If the scores belong to other tiles or classes.
     """
-    from obbflow.data.tile_dataset import TileDataset
-    from obbflow.data.transforms import EvalTransform
+    from obbflow.data.tile_dataset import validation_tiles
     from obbflow.reporting.report import ReportData
     from obbflow.reporting.report import render_report as render
 
     started = time.perf_counter()
-    tiles = TileDataset(
-        tile_index,
-        tile_annotations,
-        class_map,
-        EvalTransform(preprocessing),
-        split="val",
-        dataset=dataset,
-        seed=experiment.seed,
-        cache_bytes=0,
+    _require_same_data(final_metrics, tile_index, tile_annotations, class_map)
+    tiles = validation_tiles(
+        tile_index, tile_annotations, class_map, dataset, preprocessing, seed=experiment.seed
     )
     page = render(
         ReportData(
@@ -101,3 +105,20 @@ def render_report(
     size_mb, seconds = len(page.encode()) / 1e6, time.perf_counter() - started
     logger.info("Wrote a report of %.1f MB in %.1f s", size_mb, seconds)
     return page
+
+
+def _require_same_data(
+    final_metrics: dict[str, Any],
+    tile_index: pd.DataFrame,
+    tile_annotations: pd.DataFrame,
+    class_map: dict[str, int],
+) -> None:
+    """Raise unless the detections were scored on these very tiles."""
+    from obbflow.training.record import data_hash
+
+    if final_metrics["data_hash"] != data_hash(tile_index, tile_annotations, class_map):
+        raise DataError(
+            "final_metrics: the tiles, labels or classes have changed since the detections were "
+            "scored, so a report would show boxes where they do not belong. Score the checkpoint "
+            "on the present data first: kedro run --pipelines evaluation,reporting"
+        )

@@ -16,7 +16,10 @@ def create_pipeline(**kwargs: object) -> Pipeline:  # noqa: ARG001  (Kedro's sig
                     "class_metrics",
                     "precision_recall",
                     "class_weights",
+                    "final_metrics",
+                    "tile_index",
                     "tile_annotations",
+                    "class_map",
                 ],
                 outputs=[
                     "training_curves",
