@@ -83,6 +83,12 @@ def test_every_entry_can_be_made_and_lies_in_the_data_folder(context, tmp_path):
     assert len(set(files.values())) == len(files)
 
 
+def test_the_tiles_in_use_are_those_of_the_catalog(context):
+    in_catalog = context.catalog.get("tile_index")._filepath
+
+    assert Path(in_catalog) == context.params["paths"].tile_index
+
+
 def test_typed_sections_are_built(context):
     for name, section in SECTIONS.items():
         value = context.params[name]
@@ -145,8 +151,17 @@ def test_dota_is_the_published_recipe(kedro_project):
             "rpn_pre_nms_top_n": 2000,
             "rpn_post_nms_top_n": 2000,
             "rpn_nms_threshold": 0.8,
+            "rpn_batch_size_per_image": 256,
+            "rpn_positive_fraction": 0.5,
+            "rpn_positive_iou_threshold": 0.7,
+            "rpn_negative_iou_threshold": 0.3,
+            "rpn_min_pos_iou": 0.3,
+            "rpn_match_low_quality": True,
             "roi_fc_channels": 1024,
             "roi_batch_size_per_image": 512,
+            "roi_positive_fraction": 0.25,
+            "roi_positive_iou_threshold": 0.5,
+            "roi_negative_iou_threshold": 0.5,
             "roi_norm_factor": None,
             "roi_edge_swap": True,
             "roi_proj_xy": True,
@@ -162,6 +177,7 @@ def test_dota_is_the_published_recipe(kedro_project):
             "weight_decay": 1e-4,
             "gradient_accumulation_steps": 1,
             "max_grad_norm": 35.0,
+            "loss_weights": None,
             "lr_scheduler_type": "multistep",
             "lr_scheduler_milestones": [8, 11],
             "lr_scheduler_gamma": 0.1,
