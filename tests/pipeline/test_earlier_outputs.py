@@ -15,8 +15,8 @@ from obbflow.pipelines.data.pipeline import create_pipeline
 from scenes import SQUARE, write_scene
 
 
-def run_data(project_root, data_dir, root, **sections):
-    """Run the data pipeline on the entries of the project's own catalog."""
+def run_data(project_root, data_dir, root, first="read_annotations", **sections):
+    """Run the data pipeline, or its end, on the entries of the project's own catalog."""
     text = (project_root / "conf/base/catalog.yml").read_text(encoding="utf-8")
     entries = yaml.safe_load(text.replace("${globals:data_dir}", str(data_dir)))
     pipeline = create_pipeline()
@@ -31,7 +31,7 @@ def run_data(project_root, data_dir, root, **sections):
     )
     for name, values in filled.items():
         catalog[f"params:{name}"] = SECTIONS[name].model_validate(values)
-    SequentialRunner().run(pipeline, catalog)
+    SequentialRunner().run(pipeline.from_nodes(first), catalog)
 
 
 def contents(folder):
@@ -43,7 +43,8 @@ def earlier(project_root, tmp_path_factory):
     """Images and labels, and what the data pipeline made of them."""
     folder = tmp_path_factory.mktemp("earlier")
     for split in ("train", "val"):
-        write_scene(folder / "raw" / split, "P1", size=(90, 64))
+        lines = ["10 10 50 10 50 50 10 50 plane 0"]
+        write_scene(folder / "raw" / split, "P1", lines, size=(90, 64))
     run_data(project_root, folder / "data", folder / "raw")
     return folder
 
@@ -121,6 +122,20 @@ def test_a_mistake_changes_no_earlier_file(project_root, earlier, copy, mistake)
     before = contents(earlier / "data")
     with pytest.raises(ObbflowError, match=message):
         run_data(project_root, earlier / "data", copy, **sections)
+    assert contents(earlier / "data") == before
+
+
+def test_the_end_of_the_pipeline_alone_changes_no_earlier_file(project_root, earlier):
+    before = contents(earlier / "data")
+    with pytest.raises(ObbflowError, match="6 training tiles and no object on any of them"):
+        run_data(
+            project_root,
+            earlier / "data",
+            earlier / "raw",
+            first="tile_images",
+            tiling={"tile_size": 32},
+            dataset={"overlap": 0},
+        )
     assert contents(earlier / "data") == before
 
 

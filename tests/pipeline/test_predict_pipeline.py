@@ -2,10 +2,9 @@ import pytest
 import torch
 from kedro.io import DataCatalog
 from kedro.runner import SequentialRunner
-from kedro_datasets.json import JSONDataset
-from kedro_datasets.pandas import ParquetDataset
 
 from obbflow.config import SECTIONS, ProductionSection
+from obbflow.datasets import JSONDataset, ParquetDataset
 from obbflow.errors import CheckpointError, ConfigError
 from obbflow.models import build_model
 from obbflow.pipelines.predict.nodes import find_images

@@ -1,6 +1,6 @@
 """Section ``training``."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -28,7 +28,9 @@ class TrainingSection(Section):
     max_nonfinite_steps: int = Field(
         20, ge=1, description="non-finite losses in a row after which training stops"
     )
-    loss_weights: dict[str, float] | None = Field(None, description="loss name -> factor")
+    loss_weights: dict[str, Annotated[float, Field(ge=0)]] | None = Field(
+        None, description="loss name -> factor"
+    )
     lr_scheduler_type: Literal["step", "multistep", "cosine_annealing", "one_cycle"] | None = Field(
         None, description="null: multistep when milestones are given, else step"
     )

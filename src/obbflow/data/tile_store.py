@@ -23,7 +23,6 @@ from typing import Any
 import pandas as pd
 
 from obbflow.config import DatasetSection, TilingSection
-from obbflow.data.class_rules import no_object_on_tiles
 from obbflow.data.images import undecodable_images
 from obbflow.data.progress import track
 from obbflow.data.tile_pixels import PixelJob, PixelResult, cut_or_explain
@@ -90,8 +89,7 @@ def tile_data_set(
         The tables and numbers.
 
     Raises:
-        DataError: If no training tile shows enough of an object: nothing is changed then. If
-            images cannot be decoded: all of them are named, and the others are cut.
+        DataError: If images cannot be decoded; all of them are named, and the others are cut.
     """
     index, tile_annotations = plan_tiles(
         images,
@@ -101,9 +99,6 @@ def tile_data_set(
         min_visible=tiling.min_visible,
         keep_empty=tiling.keep_empty,
     )
-    is_train = index["split"] == "train"
-    if not (index.loc[is_train, "n_objects"] > 0).any():
-        raise no_object_on_tiles(dataset.place, int(is_train.sum()))
     store = store.expanduser().resolve()
     digests = _digest_images(images, annotations, dataset.overlap, tiling)
     files = [

@@ -139,16 +139,6 @@ def test_a_damaged_tile_index_uses_no_tile(tmp_path, caplog):
     assert "tile_index.parquet cannot be read" in caplog.text
 
 
-def test_without_an_object_on_a_training_tile_nothing_is_cut_or_removed(root, tmp_path):
-    cut(root, tmp_path / "store")
-    before = stamps(tmp_path / "store")
-    for name, corners in {"P1": "1 1 89 1 89 63 1 63", "P2": "1 1 39 1 39 29 1 29"}.items():
-        (root / f"train/labelTxt/{name}.txt").write_text(f"{corners} plane 0\n")
-    with pytest.raises(DataError, match="raw: 17 training tiles and no object on any of them"):
-        cut(root, tmp_path / "store", tile_size=32, min_visible=0.9)
-    assert stamps(tmp_path / "store") == before
-
-
 def test_an_image_is_decoded_to_check_it_until_its_tiles_were_cut(root, tmp_path, monkeypatch):
     decoded = []
 

@@ -99,10 +99,24 @@ def tile_images(
     tiling: TilingSection,
     paths: PathsSection,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Cut what changed into tile files; return ``tile_index`` and ``tile_annotations``."""
+    """Cut what changed into tile files; return ``tile_index`` and ``tile_annotations``.
+
+    Raises:
+        DataError: If no training tile shows enough of an object: no file is changed then. If an
+            image cannot be decoded.
+    """
     from obbflow.data.tile_store import tile_data_set, tiles_in_use
+    from obbflow.data.tile_tables import require_tile_with_object
 
     started = time.perf_counter()
+    require_tile_with_object(
+        images,
+        annotations,
+        dataset.place,
+        tile_size=tiling.tile_size,
+        overlap=dataset.overlap,
+        min_visible=tiling.min_visible,
+    )
     in_use = tiles_in_use(paths.tile_index)
     tiled = tile_data_set(images, annotations, dataset, tiling, paths.tiles, in_use=in_use)
     report = tiled.report

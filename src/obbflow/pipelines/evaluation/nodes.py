@@ -50,8 +50,7 @@ def compute_final_map(
         CheckpointError: If the checkpoint does not fit the model, has other classes, or was trained
             with other settings of the model or the tiles' preparation.
     """
-    from obbflow.data.tile_dataset import TileDataset
-    from obbflow.data.transforms import EvalTransform
+    from obbflow.data.tile_dataset import validation_tiles
     from obbflow.evaluation import score_final
     from obbflow.models.build import build_model
     from obbflow.models.checkpoint_file import read_torch_file
@@ -73,15 +72,8 @@ def compute_final_map(
             "now may have been trained on",
             best_checkpoint,
         )
-    tiles = TileDataset(
-        tile_index,
-        tile_annotations,
-        class_map,
-        EvalTransform(preprocessing),
-        split="val",
-        dataset=dataset,
-        seed=experiment.seed,
-        cache_bytes=0,
+    tiles = validation_tiles(
+        tile_index, tile_annotations, class_map, dataset, preprocessing, seed=experiment.seed
     )
     detector = build_model(
         model.model_copy(update={"pretrained_backbone": False}),
