@@ -12,11 +12,10 @@ from obbflow.cli import cli
 def main() -> None:
     """Run a command, in the project around the working directory if there is one."""
     project = find_kedro_project(Path.cwd())
-    if project:
-        bootstrap_project(project)
-    else:
+    metadata = bootstrap_project(project) if project else None
+    if metadata is None:  # a packaged project runs anywhere, with --conf-source
         configure_project("obbflow")
-    cli(prog_name="obbflow")
+    cli(prog_name="obbflow", obj=metadata)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,9 @@ from omegaconf.errors import OmegaConfBaseException
 from obbflow import __version__
 from obbflow.errors import ObbflowError, did_you_mean
 
-_ENVIRONMENTS = "The environments are the folders in conf/."
+_ENVIRONMENTS = (
+    "The environments are the folders in conf/; run the command in the project's folder, or below."
+)
 _RUN_FIRST = "Run the pipeline that writes it first."
 # Error -> what to do, where its own message does not say so.
 _MISTAKES: dict[type[Exception], str] = {
@@ -107,6 +109,8 @@ class CatalogGroup(click.Group):
 
     def invoke(self, context: click.Context) -> object:
         """Run a command of the group."""
+        if context.obj is None:
+            raise click.UsageError("not inside a project: run it in the project's folder, or below")
         with one_message(verbose=_debugging()):
             return super().invoke(context)
 

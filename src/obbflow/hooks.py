@@ -1,9 +1,10 @@
 """Kedro hooks: checked parameters, early checks, the run id, and reading what this run wrote."""
 
+import fcntl
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from kedro.framework.context import KedroContext
 from kedro.framework.hooks import hook_impl
@@ -114,6 +115,53 @@ class EarlyChecksHook:
             from obbflow.training.device import detect_hardware, resolve_runtime
 
             resolve_runtime(training, detect_hardware())
+
+
+class TileLockHook:
+    """Keeps the tiles of one data folder for one run: another would cut them anew in between.
+
+    The system frees the lock however the process ends.
+    """
+
+    _lock: IO[str] | None = None
+
+    @hook_impl
+    def before_pipeline_run(self, pipeline: Pipeline, catalog: DataCatalog) -> None:
+        """Take the lock if this run cuts tiles.
+
+        Raises:
+            ConfigError: If another run that cuts tiles is at work in the same folder.
+        """
+        if "tile_images" not in {node.name for node in pipeline.nodes}:
+            return
+        data_dir = PathsSection.model_validate(catalog["params:paths"].load()).data_dir
+        data_dir.mkdir(parents=True, exist_ok=True)
+        lock = (data_dir / ".lock").open("w", encoding="utf-8")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.close()
+            raise ConfigError(
+                f"{data_dir}: another run is at work in this folder, and this one could change its "
+                "tiles. Wait for it, or let this run write elsewhere with the environment variable "
+                "OBBFLOW_DATA_DIR."
+            ) from error
+        self._lock = lock
+
+    @hook_impl
+    def after_pipeline_run(self) -> None:
+        """Free the lock."""
+        self._free()
+
+    @hook_impl
+    def on_pipeline_error(self) -> None:
+        """Free the lock."""
+        self._free()
+
+    def _free(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
 
 def _require_start(checkpoint: CheckpointSection, model: ModelSection, runs: Path) -> None:

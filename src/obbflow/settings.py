@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import kedro_viz
 from kedro_viz.integrations import pypi
 
-from obbflow.hooks import EarlyChecksHook, ParametersHook, RunIdHook
+from obbflow.hooks import EarlyChecksHook, ParametersHook, RunIdHook, TileLockHook
 
 # Kedro 1.7 calls a function that OmegaConf 2.4 has renamed.
 warnings.filterwarnings("ignore", message=r"register_new_resolver\(\) is deprecated")
 # Kedro-Viz 12 uses a response class that FastAPI has deprecated.
 warnings.filterwarnings("ignore", message="ORJSONResponse is deprecated")
 
-HOOKS = (ParametersHook(), EarlyChecksHook(), RunIdHook())
+HOOKS = (ParametersHook(), EarlyChecksHook(), TileLockHook(), RunIdHook())
 
 # No command of this project uses the network: no telemetry (.telemetry says so too), and
 # Kedro-Viz does not ask a registry for newer versions, as it does at each start; it is told that

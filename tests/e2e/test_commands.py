@@ -36,9 +36,10 @@ def test_the_registry_lists_the_pipelines_and_nothing_else(project):
     }
 
 
+@pytest.mark.parametrize("tool", ["kedro", "obbflow"])
 @pytest.mark.parametrize("command", ["list", "describe-datasets"])
-def test_the_catalog_is_listed_without_a_warning(project, command):
-    finished = project.kedro("catalog", command, "--env", "dota")
+def test_the_catalog_is_listed_without_a_warning(project, tool, command):
+    finished = getattr(project, tool)("catalog", command, "--env", "dota")
 
     assert finished.status == 0
     assert "WARNING" not in finished.output

@@ -11,7 +11,7 @@ from kedro.io import DataCatalog, MemoryDataset, Version
 from obbflow.config import SECTIONS, fill_sections
 from obbflow.datasets import HtmlDataset
 from obbflow.errors import CheckpointError, ConfigError, ObbflowError
-from obbflow.hooks import EarlyChecksHook, ParametersHook, RunIdHook
+from obbflow.hooks import EarlyChecksHook, ParametersHook, RunIdHook, TileLockHook
 from obbflow.pipeline_registry import register_pipelines
 from obbflow.settings import CONFIG_LOADER_ARGS
 
@@ -261,3 +261,33 @@ def test_early_checks_do_not_wait_for_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip().endswith("False")
+
+
+@pytest.fixture
+def start_run(tmp_path):
+    """Start a run of a pipeline, as Kedro's session does; each has hooks of its own."""
+
+    def start(pipeline):
+        hook, catalog = TileLockHook(), DataCatalog()
+        catalog["params:paths"] = SECTIONS["paths"](data_dir=tmp_path / "data")
+        hook.before_pipeline_run(register_pipelines()[pipeline], catalog)
+        return hook
+
+    return start
+
+
+@pytest.mark.parametrize("end", ["after_pipeline_run", "on_pipeline_error"])
+def test_two_runs_never_cut_tiles_in_one_folder_at_a_time(start_run, end):
+    first = start_run("train")
+    with pytest.raises(ConfigError, match=r"data: another run is at work.*OBBFLOW_DATA_DIR"):
+        start_run("data")
+
+    getattr(first, end)()
+    getattr(start_run("data"), end)()
+
+
+def test_a_run_that_cuts_no_tiles_waits_for_nobody(start_run):
+    first = start_run("train")
+
+    assert start_run("evaluation")._lock is None
+    first.after_pipeline_run()

@@ -11,6 +11,8 @@ from obbflow.tables import DATA_ISSUES, make_table
 
 logger = logging.getLogger(__name__)
 
+_SHOWN_ISSUES = 3  # in a message; data_issues has them all
+
 
 def apply_class_rules(
     annotations: pd.DataFrame, dataset: DatasetSection
@@ -68,13 +70,19 @@ def warn_about_unused_names(annotations: pd.DataFrame, dataset: DatasetSection) 
     _warn_about_unused("ignore_labels", dataset.ignore_labels or (), _rename(names, dataset))
 
 
-def require_objects(images: pd.DataFrame, annotations: pd.DataFrame, where: str) -> None:
+def require_objects(
+    images: pd.DataFrame,
+    annotations: pd.DataFrame,
+    where: str,
+    issues: pd.DataFrame | None = None,
+) -> None:
     """Raise unless the training images hold an object.
 
     Args:
         images: Table ``images``.
         annotations: Table ``annotations`` after all rules.
         where: The data set's folder, for the message.
+        issues: Table ``data_issues`` so far; its first rows are named.
 
     Raises:
         DataError: If there is no object to train on.
@@ -89,8 +97,20 @@ def require_objects(images: pd.DataFrame, annotations: pd.DataFrame, where: str)
         f"{where}: the train split has {len(train):,} images and 0 objects that can be used"
         f"{also}; nothing can be learned from it. Check that its label files hold lines like "
         "'x1 y1 x2 y2 x3 y3 x4 y4 class difficult' in px, and the settings dataset.ignore_labels "
-        "and dataset.difficult_strategy"
+        f"and dataset.difficult_strategy{_first_of(issues)}"
     )
+
+
+def _first_of(issues: pd.DataFrame | None) -> str:
+    """Return the first things that were wrong, one a line, to follow a message."""
+    if issues is None or issues.empty:
+        return ""
+    lines = [
+        f"{row['file']}{'' if pd.isna(row['line']) else ':' + str(row['line'])}: {row['message']}"
+        for row in issues.head(_SHOWN_ISSUES).to_dict("records")
+    ]
+    more = len(issues) - len(lines)
+    return "\n  ".join([". What was wrong:", *lines, *([f"and {more:,} more"] if more else [])])
 
 
 def no_object_on_tiles(where: str, n_tiles: int) -> DataError:

@@ -1,10 +1,12 @@
 import logging
 
+import pandas as pd
 import pytest
 
 from obbflow.config import DatasetSection
 from obbflow.data.class_rules import apply_class_rules, require_objects, warn_about_unused_names
 from obbflow.errors import DataError
+from obbflow.tables import ANNOTATIONS, DATA_ISSUES, make_table
 from scenes import annotations_table, images_table, level_box
 
 BOX = level_box(0, 0, 10, 10)
@@ -88,3 +90,15 @@ def test_ignore_regions_alone_are_no_objects():
     with pytest.raises(DataError, match=r"0 objects that can be used \(and 1 ignore regions\)"):
         require_objects(images, table("ship", ignore=True), "here")
     require_objects(images, table("ship"), "here")
+
+
+def test_without_objects_the_first_bad_lines_are_named():
+    images = pd.DataFrame({"image_id": ["P1"], "split": ["train"]})
+    row = {"file": "labelTxt/a.txt", "kind": "bad line", "message": "7 coordinates"}
+    issues = make_table([row | {"line": line} for line in range(1, 6)], DATA_ISSUES)
+
+    with pytest.raises(
+        DataError,
+        match=r"labelTxt/a\.txt:1: 7 coordinates\n  .*:2: .*\n  .*:3: 7 coordinates\n  and 2 more",
+    ):
+        require_objects(images, make_table([], ANNOTATIONS), "here", issues)

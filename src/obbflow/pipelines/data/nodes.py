@@ -79,7 +79,7 @@ def check_annotations(
     from obbflow.data.class_rules import require_objects, warn_about_unused_names
 
     annotations, issues = check(images, raw_annotations, reading_issues, dataset)
-    require_objects(images, annotations, dataset.place)
+    require_objects(images, annotations, dataset.place, issues)
     warn_about_unused_names(raw_annotations, dataset)
     _log_issues(issues)
     logger.info(
@@ -180,8 +180,8 @@ def _require_usable(
     from obbflow.data.class_rules import require_objects
     from obbflow.data.tile_tables import require_tile_with_object
 
-    annotations, _ = check(data.images, data.annotations, data.issues, dataset)
-    require_objects(data.images, annotations, dataset.place)
+    annotations, issues = check(data.images, data.annotations, data.issues, dataset)
+    require_objects(data.images, annotations, dataset.place, issues)
     require_tile_with_object(
         data.images,
         annotations,
