@@ -132,6 +132,7 @@ class TileLockHook:
         Raises:
             ConfigError: If another run that cuts tiles is at work in the same folder.
         """
+        self._free()  # a notebook's former run, which another hook stopped before its start
         if "tile_images" not in {node.name for node in pipeline.nodes}:
             return
         data_dir = PathsSection.model_validate(catalog["params:paths"].load()).data_dir

@@ -291,3 +291,14 @@ def test_a_run_that_cuts_no_tiles_waits_for_nobody(start_run):
 
     assert start_run("evaluation")._lock is None
     first.after_pipeline_run()
+
+
+def test_a_run_that_never_started_does_not_block_the_next_in_its_notebook(start_run, tmp_path):
+    stopped = start_run("train")
+    catalog = DataCatalog()
+    catalog["params:paths"] = SECTIONS["paths"](data_dir=tmp_path / "data")
+
+    stopped.before_pipeline_run(register_pipelines()["train"], catalog)
+
+    assert stopped._lock is not None
+    stopped.after_pipeline_run()
