@@ -11,7 +11,7 @@ from obbflow.geometry import normalize_le90, rbox_to_qbox
 from obbflow.models import build_model
 from obbflow.ops import box_iou_rotated
 
-SIZE, STEPS = 160, 75
+SIZE, STEPS = 160, 120
 COLOURS = {1: (230, 60, 50), 2: (60, 80, 220)}
 SIDES = {1: (50.0, 16.0), 2: (34.0, 20.0)}  # long and thin: the angle decides about the IoU
 NARROW = ModelSection(
