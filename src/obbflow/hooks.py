@@ -130,13 +130,20 @@ class TileLockHook:
         """Take the lock if this run cuts tiles.
 
         Raises:
-            ConfigError: If another run that cuts tiles is at work in the same folder.
+            ConfigError: If another run that cuts tiles is at work in the same folder, or the folder
+                is a file.
         """
         self._free()  # a notebook's former run, which another hook stopped before its start
         if "tile_images" not in {node.name for node in pipeline.nodes}:
             return
         data_dir = PathsSection.model_validate(catalog["params:paths"].load()).data_dir
-        data_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            data_dir.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise ConfigError(
+                f"{data_dir}: a file, where the folder for everything that is written should be. "
+                "Move it, or name a folder in the environment variable OBBFLOW_DATA_DIR."
+            ) from error
         lock = (data_dir / ".lock").open("w", encoding="utf-8")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
