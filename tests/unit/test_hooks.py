@@ -233,6 +233,8 @@ def test_what_is_there_is_not_named(check_early, tmp_path):
 
 
 def test_a_run_that_is_continued_needs_nothing_else(check_early):
+    with pytest.raises(CheckpointError, match="resnet50"):
+        check_early(model={"backbone": "resnet50"})
     check_early(checkpoint={"discover_previous_run": True}, model={"backbone": "resnet50"})
 
 

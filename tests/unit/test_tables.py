@@ -37,7 +37,8 @@ def test_a_table_survives_parquet(name, tmp_path):
 
     table.to_parquet(tmp_path / "table.parquet")
 
-    check_table(pd.read_parquet(tmp_path / "table.parquet"), SCHEMAS[name], name)
+    loaded = pd.read_parquet(tmp_path / "table.parquet")
+    assert check_table(loaded, SCHEMAS[name], name) is loaded
 
 
 def test_rows_are_put_into_the_order_and_types_of_the_schema():
