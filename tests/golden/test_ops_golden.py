@@ -12,6 +12,7 @@ from obbflow.ops import (
     nms_rotated,
     pairwise_iou_rotated,
     roi_align_rotated,
+    sparse_iou_rotated,
 )
 
 IOU_GROUPS = [
@@ -71,10 +72,17 @@ def test_iou_is_the_exact_one(rotated_iou, group, mode):
     torch.testing.assert_close(rounded.double(), expected, rtol=0, atol=1e-7)  # float32 result
 
 
-def test_table_of_ious_holds_the_pairs(rotated_iou):
-    a, b = rotated_iou["boxes_a"][::10].double(), rotated_iou["boxes_b"][::10].double()
-    table = box_iou_rotated(a, b)
-    torch.testing.assert_close(table.diagonal(), pairwise_iou_rotated(a, b), rtol=0, atol=1e-12)
+@pytest.mark.parametrize("mode", ["iou", "iof"])
+def test_tables_and_sparse_overlaps_hold_the_exact_values_of_all_pairs(rotated_iou, mode):
+    columns = (rotated_iou[name] for name in ("boxes_a", "boxes_b", f"{mode}_true"))
+    for a, b, expected in zip(*(column.split(600) for column in columns), strict=True):
+        for dtype, tolerance in ((torch.float64, 1e-8), (torch.float32, 1e-7)):
+            table = box_iou_rotated(a.to(dtype), b.to(dtype), mode)
+            paired = table.diagonal().double()
+            torch.testing.assert_close(paired, expected, rtol=0, atol=tolerance)
+            rows, columns, values = sparse_iou_rotated(a.to(dtype), b.to(dtype), mode)
+            assert torch.equal(torch.stack([rows, columns], dim=1), table.nonzero())
+            assert torch.equal(values, table[rows, columns])
 
 
 @pytest.mark.parametrize("percent", [10, 30, 50, 70])

@@ -119,6 +119,12 @@ def test_other_input_files_are_made_absolute(
         assert parameters(**{section: {key: given, **others}})[section][key] == path
 
 
+def test_each_folder_of_a_list_is_made_absolute(parameters, tmp_path):
+    filled = parameters(dataset={"train_tiles_dirs": ["a", "/b"], "val_tiles_dir": "c"})
+    assert filled["dataset"]["train_tiles_dirs"] == [str(tmp_path / "a"), "/b"]
+    assert filled["dataset"]["val_tiles_dir"] == str(tmp_path / "c")
+
+
 def test_the_run_id_is_a_catalog_entry():
     catalog = DataCatalog()
 
@@ -218,18 +224,27 @@ def test_what_training_would_miss_is_named_before_the_first_node(
         check_early(pipeline, **sections)
 
 
-def test_what_is_there_is_not_named(check_early, tmp_path):
-    (tmp_path / "data" / "06_models" / "runs" / "run1").mkdir(parents=True)
-    cache = tmp_path / "torch" / "hub" / "checkpoints"
-    cache.mkdir(parents=True)
-    for path in (tmp_path / "w.pt", cache / "resnet50-0123abcd.pth"):
-        path.touch()
+@pytest.mark.parametrize(
+    ("needed", "section", "key", "value"),
+    [
+        ("w.pt", "checkpoint", "load_from_checkpoint", "{folder}/w.pt"),
+        ("data/06_models/runs/run1/best.pt", "checkpoint", "load_from_experiment", "run1"),
+        ("w.pth", "model", "backbone_weights", "{folder}/w.pth"),
+        ("torch/hub/checkpoints/resnet50-0123abcd.pth", "model", "backbone", "resnet50"),
+    ],
+    ids=["checkpoint", "experiment", "weights file", "weights in the cache"],
+)
+def test_what_was_missing_is_not_named_once_it_is_there(
+    check_early, tmp_path, needed, section, key, value
+):
+    sections = {section: {key: value.format(folder=tmp_path)}}
+    with pytest.raises(ObbflowError) as error:
+        check_early(**sections)
+    assert value.format(folder=tmp_path) in str(error.value)
 
-    check_early()
-    check_early(checkpoint={"load_from_checkpoint": str(tmp_path / "w.pt")})
-    check_early(checkpoint={"load_from_experiment": "run1"})
-    check_early(model={"backbone_weights": str(tmp_path / "w.pt")})
-    check_early(model={"backbone": "resnet50"})
+    (tmp_path / needed).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / needed).touch()
+    check_early(**sections)
 
 
 def test_a_run_that_is_continued_needs_nothing_else(check_early):

@@ -9,7 +9,7 @@ from obbflow.config.loss import LossSection
 from obbflow.config.model import ModelSection
 from obbflow.config.paths import PathsSection
 from obbflow.config.preprocessing import PreprocessingSection
-from obbflow.config.production import ProductionSection
+from obbflow.config.production import MODEL_OVERRIDES, ProductionSection
 from obbflow.config.section import Section
 from obbflow.config.sections import SECTIONS, fill_sections
 from obbflow.config.tensorboard import TensorboardSection
@@ -17,6 +17,7 @@ from obbflow.config.tiling import TilingSection
 from obbflow.config.training import TrainingSection
 
 __all__ = [
+    "MODEL_OVERRIDES",
     "SECTIONS",
     "CheckpointSection",
     "DataLoaderSection",

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from obbflow.config.model import ModelSection
 from obbflow.config.section import Section
 
 Score = Annotated[float, Field(ge=0, le=1)]
@@ -49,3 +50,9 @@ class ProductionSection(Section):
         description="a detection centred so close to a border with a neighbouring window is left "
         "to that window; at most half the overlap; null: half of dataset.overlap; 0: off",
     )
+
+
+MODEL_OVERRIDES = tuple(
+    name for name in ModelSection.model_fields if name in ProductionSection.model_fields
+)
+"""Keys of section ``model`` that choose detections and say nothing about the weights."""

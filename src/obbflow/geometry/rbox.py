@@ -2,7 +2,13 @@
 
 Shapes: N boxes; rbox (cx, cy, w, h, angle), qbox (x1, y1, ..., x4, y4), hbox (x1, y1, x2, y2).
 Lengths are px, angles radians; x to the right, y down, so a positive angle turns the w axis
-clockwise on the screen. le90: w >= h, angle in [-pi/2, pi/2), for a square in [-pi/4, pi/4).
+clockwise on the screen. le90: w >= h, angle in [-pi/2, pi/2), for a square in [-pi/4, pi/4), limits
+rounded to the dtype of the boxes.
+
+Results have the dtype and the device of the input and carry its gradient; integers are a TypeError.
+The sign of a side is ignored: (-w, h) are the same four corners as (w, h). Rows do not meet: what
+is NaN or infinite makes the result of its own row not finite, raises nothing and waits for no GPU.
+(obbflow.ops, which compares boxes, refuses such rows.)
 """
 
 import math
@@ -17,6 +23,7 @@ _LAYOUTS = {
 }
 _FIRST_CORNER = [0, 0, 0, 1, 1, 2]  # the six pairs of four corners
 _SECOND_CORNER = [1, 2, 3, 2, 3, 3]
+_QBOXES_PER_CHUNK = 1 << 14  # a few (6, 4, N) float64 arrays, which should stay in cache
 _EQUAL_AREAS = 1e-9  # relative; far above the rounding of float64
 _SQUARE_ROUNDING = 8.0  # in units of the last place of the largest corner coordinate
 
@@ -43,7 +50,8 @@ def normalize_le90(rboxes: Tensor) -> Tensor:
     """Return the same rectangles in le90 form: w >= h and angle in [-pi/2, pi/2).
 
     Sides are swapped where h > w. A square has four descriptions; the one with its angle in
-    [-pi/4, pi/4) is returned. Boxes already in le90 come back bit by bit.
+    [-pi/4, pi/4) is returned. Boxes already in le90 come back bit by bit. Negative sides lose
+    their sign.
 
     Args:
         rboxes: (N, 5) float, (cx, cy, w, h, angle) in px and radians, any angle; N may be 0.
@@ -60,6 +68,7 @@ def normalize_le90(rboxes: Tensor) -> Tensor:
     """
     check_boxes(rboxes, 5, "rboxes")
     cx, cy, w, h, angle = rboxes.unbind(dim=1)
+    w, h = w.abs(), h.abs()
     turned = torch.where(h > w, angle + math.pi / 2, angle)
     period = torch.full_like(angle, math.pi).masked_fill(w == h, math.pi / 2)
     limit = period / 2
@@ -104,11 +113,14 @@ def qbox_to_rbox(qboxes: Tensor) -> Tensor:
 
     A rectangle of least area has a side along an edge of the convex hull, and every hull edge
     joins two of the four corners: the smallest of the six rectangles along the six pairs of
-    corners is the answer. When one corner lies within the rectangles along both edges of the
-    other three, these have the same area, and the less elongated one is taken. Computed in
-    float64 relative to the first corner. A quadrilateral that has shrunk to a line gives h = 0,
-    one that has shrunk to a point w = h = angle = 0. Sides that differ by no more than the
-    rounding of the corners make a square.
+    corners is the answer. Concave and self-crossing quadrilaterals are no special case. When one
+    corner lies within the rectangles along both edges of the other three, these have the same
+    area, and the less elongated one is taken. The corners are sorted first: their order and the
+    direction they run in change no bit of the result.
+
+    Computed in float64 relative to the first corner, in chunks of bounded memory. A quadrilateral
+    that has shrunk to a line gives h = 0, one that has shrunk to a point w = h = angle = 0. Sides
+    that differ by no more than the rounding of the corners make a square.
 
     Args:
         qboxes: (N, 8) float, x1, y1, ..., x4, y4 in px, corners in any order; N may be 0.
@@ -128,34 +140,46 @@ def qbox_to_rbox(qboxes: Tensor) -> Tensor:
         [[4.0, 3.0, 4.0, 2.0, 0.0]]
     """
     check_boxes(qboxes, 8, "qboxes")
-    origin = qboxes[:, :2].double()
-    corners = qboxes.double().reshape(-1, 4, 2) - origin[:, None]  # (N, 4, 2)
-    pairs = corners[:, _SECOND_CORNER] - corners[:, _FIRST_CORNER]  # (N, 6, 2)
-    lengths = torch.linalg.vector_norm(pairs, dim=2, keepdim=True)
-    level = torch.tensor([1.0, 0.0], dtype=pairs.dtype, device=pairs.device)
-    w_axes = torch.where(lengths > 0, pairs / lengths, level)  # (N, 6, 2), unit vectors
-    h_axes = torch.stack([-w_axes[..., 1], w_axes[..., 0]], dim=2)
+    return torch.cat([_least_rectangles(chunk) for chunk in qboxes.split(_QBOXES_PER_CHUNK)])
 
-    along_w = w_axes @ corners.mT  # (N, 6, 4), the corners in the frame of each direction
-    along_h = h_axes @ corners.mT
-    w_ends = torch.stack([along_w.amin(dim=2), along_w.amax(dim=2)], dim=2)
-    h_ends = torch.stack([along_h.amin(dim=2), along_h.amax(dim=2)], dim=2)
-    extents = torch.cat([w_ends.diff(dim=2), h_ends.diff(dim=2)], dim=2)  # (N, 6, 2)
-    areas = extents.prod(dim=2)
-    is_least = areas <= areas.amin(dim=1, keepdim=True) * (1 + _EQUAL_AREAS)
-    best = extents.amax(dim=2).masked_fill(~is_least, math.inf).argmin(dim=1)
-    rows = torch.arange(len(qboxes), device=qboxes.device)
-    w_axis, h_axis, w_ends, h_ends, sides = (
-        values[rows, best] for values in (w_axes, h_axes, w_ends, h_ends, extents)
+
+def _least_rectangles(qboxes: Tensor) -> Tensor:
+    x, y = _sorted_corners(qboxes)
+    origin_x, origin_y = x[0], y[0]
+    x, y = x - origin_x, y - origin_y
+    run, rise = x[_SECOND_CORNER] - x[_FIRST_CORNER], y[_SECOND_CORNER] - y[_FIRST_CORNER]
+    run = run.masked_fill((run == 0) & (rise == 0), 1.0)  # a repeated corner counts as level
+    length = torch.hypot(run, rise)
+    cos, sin = run / length, rise / length  # (6, N), the six directions of the w axis
+
+    left, right = (cos[:, None] * x + sin[:, None] * y).aminmax(dim=1)  # along the w axis
+    top, bottom = (cos[:, None] * y - sin[:, None] * x).aminmax(dim=1)  # along the h axis
+    w, h = right - left, bottom - top
+    area = w * h
+    is_least = area <= area.amin(dim=0) * (1 + _EQUAL_AREAS)
+    best = torch.maximum(w, h).masked_fill(~is_least, math.inf).argmin(dim=0, keepdim=True)
+    cos, sin, left, right, top, bottom = (
+        values.gather(0, best).squeeze(0) for values in (cos, sin, left, right, top, bottom)
     )
 
-    centre = origin + w_axis * w_ends.mean(dim=1, keepdim=True)
-    centre = centre + h_axis * h_ends.mean(dim=1, keepdim=True)
+    along_w, along_h = (left + right) / 2, (top + bottom) / 2  # from the origin to the centre
+    cx = origin_x + cos * along_w - sin * along_h
+    cy = origin_y + sin * along_w + cos * along_h
+    w, h, side = right - left, bottom - top, (right - left + bottom - top) / 2
     rounding = _SQUARE_ROUNDING * torch.finfo(qboxes.dtype).eps * qboxes.abs().amax(dim=1).double()
-    is_square = (sides[:, 0] - sides[:, 1]).abs() <= rounding
-    sides = torch.where(is_square[:, None], sides.mean(dim=1, keepdim=True), sides)
-    angle = torch.atan2(w_axis[:, 1:], w_axis[:, :1])
-    return normalize_le90(torch.cat([centre, sides, angle], dim=1).to(qboxes.dtype))
+    is_square = (w - h).abs() <= rounding
+    w, h = torch.where(is_square, side, w), torch.where(is_square, side, h)
+    rboxes = torch.stack([cx, cy, w, h, torch.atan2(sin, cos)], dim=1)
+    return normalize_le90(rboxes.to(qboxes.dtype))
+
+
+def _sorted_corners(qboxes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return x and y (4, N) of the corners in float64, from left to right and top to bottom."""
+    x, y = qboxes.double().reshape(-1, 4, 2).permute(2, 1, 0)
+    order = y.argsort(dim=0, stable=True)
+    x, y = x.gather(0, order), y.gather(0, order)
+    order = x.argsort(dim=0, stable=True)
+    return x.gather(0, order), y.gather(0, order)
 
 
 def rbox_to_hbox(rboxes: Tensor) -> Tensor:
@@ -176,6 +200,7 @@ def rbox_to_hbox(rboxes: Tensor) -> Tensor:
     """
     check_boxes(rboxes, 5, "rboxes")
     centre, w, h, angle = rboxes.split([2, 1, 1, 1], dim=1)
+    w, h = w.abs(), h.abs()
     cos, sin = angle.cos().abs(), angle.sin().abs()
     half = torch.cat([w * cos + h * sin, w * sin + h * cos], dim=1) / 2
     return torch.cat([centre - half, centre + half], dim=1)
@@ -185,7 +210,7 @@ def hbox_to_rbox(hboxes: Tensor) -> Tensor:
     """Return level boxes as rotated boxes in le90; a tall one gets angle -pi/2.
 
     Args:
-        hboxes: (N, 4) float, x1, y1, x2, y2 in px; N may be 0.
+        hboxes: (N, 4) float, x1, y1, x2, y2 in px, any two opposite corners; N may be 0.
 
     Returns:
         (N, 5), (cx, cy, w, h, angle).

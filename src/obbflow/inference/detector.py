@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from obbflow.config import (
+    MODEL_OVERRIDES,
     DatasetSection,
     EvaluationSection,
     ExperimentSection,
@@ -25,15 +26,6 @@ from obbflow.models import build_model, load_checkpoint
 logger = logging.getLogger(__name__)
 
 DEFAULT_OVERLAP = 200  # px
-_MODEL_OVERRIDES = (
-    "final_nms_iou_threshold",
-    "inference_pre_nms_score_threshold",
-    "max_detections_per_image",
-    "nms_class_agnostic",
-    "rpn_nms_threshold",
-    "rpn_post_nms_top_n",
-    "rpn_pre_nms_top_n",
-)
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -108,7 +100,7 @@ def load_detector(
         )
     trained = _read_section(path, config, "model", ModelSection)
     preprocessing = _read_section(path, config, "preprocessing", PreprocessingSection)
-    changes = {name: getattr(production, name) for name in _MODEL_OVERRIDES}
+    changes = {name: getattr(production, name) for name in MODEL_OVERRIDES}
     changes = {name: value for name, value in changes.items() if value is not None}
     overridden = trained.model_copy(update={**changes, "pretrained_backbone": False})
     settings = choose_settings(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from obbflow.geometry import rbox_to_hbox
 from obbflow.inference.tables import PREDICTION_IMAGES, WINDOW_DETECTIONS
-from obbflow.ops import batched_nms_rotated, box_iou_rotated
+from obbflow.ops import batched_nms_rotated, sparse_iou_rotated
 from obbflow.tables import DETECTIONS, RBOX, check_table, make_table
 
 BORDER_TOUCH = 4.0
@@ -25,7 +25,6 @@ FRAGMENT_SCORE = 0.5
 """The larger box has at least this share of the fragment's score."""
 
 _WINDOW = ["window_x", "window_y", "window_width", "window_height"]
-_CELLS_PER_CHUNK = 1 << 22  # of the matrix fragments x boxes
 
 
 def merge_windows(
@@ -97,17 +96,15 @@ def find_fragments(
     Returns:
         (N,) bool.
     """
-    touches = _touches_inner_border(rboxes, places, image_size)
+    cut = _touches_inner_border(rboxes, places, image_size).nonzero().squeeze(1)
+    i, j, iof = sparse_iou_rotated(rboxes[cut], rboxes, mode="iof")
+    i = cut[i]
     areas = rboxes[:, 2] * rboxes[:, 3]
+    inside = (iof >= FRAGMENT_IOF) & (labels[i] == labels[j]) & (areas[j] > areas[i])
+    inside &= scores[j] >= FRAGMENT_SCORE * scores[i]
+    inside &= (places[i] != places[j]).any(dim=1)
     is_fragment = torch.zeros(len(rboxes), dtype=torch.bool)
-    for label in labels[touches].unique():
-        rows = (labels == label).nonzero().squeeze(1)
-        for part in rows[touches[rows]].split(max(1, _CELLS_PER_CHUNK // len(rows))):
-            inside = box_iou_rotated(rboxes[part], rboxes[rows], mode="iof") >= FRAGMENT_IOF
-            inside &= areas[rows] > areas[part, None]
-            inside &= scores[rows] >= FRAGMENT_SCORE * scores[part, None]
-            inside &= (places[rows] != places[part, None]).any(dim=2)
-            is_fragment[part] = inside.any(dim=1)
+    is_fragment[i[inside]] = True
     return is_fragment
 
 

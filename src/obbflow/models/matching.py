@@ -1,18 +1,22 @@
-"""Which ground truth a prior box has to predict, and which priors a step learns from."""
+"""Which ground truth a prior box has to predict, and which priors a step learns from.
+
+Shapes: N ground truth boxes, M priors, K ignore regions, P pairs. Overlaps come as a stream of
+chunks of pairs that touch: memory grows with N and M, time with the pairs, never with N x M.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
+
+from obbflow.ops.pairs import SparseOverlap
 
 BACKGROUND = -1
 IGNORED = -2
-# Largest piece of a ground truth x prior overlap matrix that is held at once. Measured on a CPU
-# with 2,000 x 16,000 boxes: half the time and 560 MB less than pieces of 16 million.
-_CHUNK_ELEMENTS = 1_000_000
+_LEAST_OVERLAP = 1e-6  # of the best priors of a ground truth that is hardly met at all
 
-Overlap = Callable[[Tensor, Tensor], Tensor]
+Overlap = Callable[[Tensor, Tensor], Iterator[SparseOverlap]]
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,8 @@ class MaxIoUMatcher:
 
     A prior is positive from ``positive`` IoU on, background below ``negative``, ignored between.
     With ``low_quality`` every ground truth whose best IoU is at least ``min_positive`` also takes
-    all priors that reach that best, so that odd shapes are learnt too.
+    all priors that reach that best, so that odd shapes are learnt too; where several take the same
+    prior, the last of them has it.
     """
 
     positive: float
@@ -34,41 +39,43 @@ class MaxIoUMatcher:
 
         Args:
             gt: (N, k) ground truth boxes; N may be 0.
-            priors: (M, k) boxes.
-            overlap: (n, k), (m, k) -> (n, m) IoU.
+            priors: (M, k) boxes; M may be 0.
+            overlap: :func:`~obbflow.ops.pairs.overlaps_horizontal` for hboxes,
+                :func:`~obbflow.ops.iou.overlaps_rotated` for rboxes, or any function that yields
+                each pair of its two sets of boxes with an IoU above 0 once; with ``low_quality``
+                it is called twice.
         """
-        matches = priors.new_full((len(priors),), BACKGROUND, dtype=torch.int64)
-        if len(gt) == 0 or len(priors) == 0:
-            return matches
-        pieces = list(_chunks(len(gt), len(priors)))
-        whole = overlap(gt, priors) if len(pieces) == 1 else None  # small: computed only once
-        best_of_gt = priors.new_zeros(len(gt))
-        for piece in pieces:
-            overlaps = overlap(gt, priors[piece]) if whole is None else whole
-            best, index = overlaps.max(dim=0)
-            matches[piece] = torch.where(
-                best >= self.positive, index, torch.where(best < self.negative, BACKGROUND, IGNORED)
-            )
-            best_of_gt = torch.maximum(best_of_gt, overlaps.amax(dim=1))
+        best, index, best_of_gt = _best_overlaps(gt, priors, overlap)
+        missed = torch.where(best < self.negative, BACKGROUND, IGNORED)
+        matches = torch.where(best >= self.positive, index, missed)
         if self.low_quality:
-            wanted = torch.where(best_of_gt >= max(self.min_positive, 1e-6), best_of_gt, torch.inf)
-            for piece in pieces:
-                overlaps = overlap(gt, priors[piece]) if whole is None else whole
-                matches[piece] = _match_low_quality(matches[piece], overlaps, wanted)
+            reach = best_of_gt.masked_fill(
+                best_of_gt < max(self.min_positive, _LEAST_OVERLAP), torch.inf
+            )
+            last = torch.full_like(matches, -1)
+            # Once more: which pairs are the best is known only now, and all of them are too many.
+            for rows, columns, values in overlap(gt, priors):
+                best_pairs = (values >= reach[rows]).nonzero().squeeze(1)
+                last.scatter_reduce_(0, columns[best_pairs], rows[best_pairs], "amax")
+            matches = torch.where(last >= 0, last, matches)
         return matches
 
 
-def _match_low_quality(matches: Tensor, overlaps: Tensor, wanted: Tensor) -> Tensor:
-    """Return (M,) matches in which every ground truth has its best priors; the later one wins.
+def _best_overlaps(gt: Tensor, priors: Tensor, overlap: Overlap) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the best IoU (M,) of each prior, with which gt (M,), and the best (N,) of each gt.
 
-    Args:
-        matches: (M,) so far.
-        overlaps: (N, M) IoU.
-        wanted: (N,) the IoU from which a prior is among the best of a ground truth.
+    The first of several equal ones is named, whatever the order of the pairs. Without any, the
+    IoU is 0.
     """
-    order = torch.arange(1, len(overlaps) + 1, device=overlaps.device)[:, None]
-    last = ((overlaps >= wanted[:, None]) * order).amax(dim=0) - 1
-    return torch.where(last >= 0, last, matches)
+    best, best_of_gt = gt.new_zeros(len(priors)), gt.new_zeros(len(gt))
+    index = torch.zeros(len(priors), dtype=torch.int64, device=gt.device)
+    for rows, columns, values in overlap(gt, priors):
+        best_of_gt.scatter_reduce_(0, rows, values, "amax")
+        before, best = best, best.scatter_reduce(0, columns, values, "amax")
+        index = index.masked_fill(best > before, len(gt))
+        equal = (values == best[columns]).nonzero().squeeze(1)
+        index.scatter_reduce_(0, columns[equal], rows[equal], "amin")
+    return best, index, best_of_gt
 
 
 def ignore_covered(
@@ -80,40 +87,37 @@ def ignore_covered(
         matches: (M,) as from :class:`MaxIoUMatcher`.
         ignore_regions: (K, k) boxes; K may be 0.
         priors: (M, k) boxes.
-        iof: (m, k), (K, k) -> (m, K), intersection over the first box's area.
-        threshold: Share of a prior's area that has to lie in one region.
+        iof: (m, k), (K, k) -> chunks of pairs with their intersection over the first box's area.
+        threshold: Share of a prior's area, above 0, that has to lie in one region.
     """
-    if len(ignore_regions) == 0 or len(priors) == 0:
-        return matches
-    covered = torch.cat(
-        [
-            iof(priors[piece], ignore_regions).amax(dim=1) >= threshold
-            for piece in _chunks(len(ignore_regions), len(priors))
-        ]
-    )
+    covered = torch.zeros_like(matches, dtype=torch.bool)
+    for rows, _, values in iof(priors, ignore_regions):
+        covered[rows[values >= threshold]] = True
     return torch.where(covered & (matches == BACKGROUND), IGNORED, matches)
 
 
-def sample(matches: Tensor, size: int, positive_fraction: float) -> tuple[Tensor, Tensor]:
+def sample(
+    matches: Tensor, size: int, positive_fraction: float, generator: Generator | None = None
+) -> tuple[Tensor, Tensor]:
     """Return indices of a random choice of positive and of background priors.
 
-    At most ``size x positive_fraction`` positives, filled up with background to ``size``. Drawn
-    from torch's global generator on the CPU: the same choice on every device.
+    At most ``size x positive_fraction`` positives, filled up with background to ``size``. Drawn on
+    the CPU: the same seed gives the same choice on every device.
+
+    Args:
+        matches: (M,) as from :class:`MaxIoUMatcher`.
+        size: The number of priors to choose.
+        positive_fraction: The largest share of positives, 0 to 1.
+        generator: Of the CPU; torch's global one when None.
     """
     positive = (matches >= 0).nonzero().squeeze(1)
     negative = (matches == BACKGROUND).nonzero().squeeze(1)
-    positive = _choose(positive, int(size * positive_fraction))
-    return positive, _choose(negative, size - len(positive))
+    positive = _choose(positive, int(size * positive_fraction), generator)
+    return positive, _choose(negative, size - len(positive), generator)
 
 
-def _choose(indices: Tensor, count: int) -> Tensor:
+def _choose(indices: Tensor, count: int, generator: Generator | None) -> Tensor:
     if len(indices) <= count:
         return indices
-    return indices[torch.randperm(len(indices))[:count].to(indices.device)]
-
-
-def _chunks(rows: int, columns: int) -> Iterator[slice]:
-    """Yield slices over ``columns`` that keep rows x chunk within the memory bound."""
-    step = max(1, _CHUNK_ELEMENTS // rows)
-    for start in range(0, columns, step):
-        yield slice(start, start + step)
+    chosen = torch.randperm(len(indices), generator=generator)[:count]
+    return indices[chosen.to(indices.device)]

@@ -15,12 +15,13 @@ from obbflow.models.coders import DeltaCoder
 from obbflow.models.fpn import STRIDES
 from obbflow.models.losses import cross_entropy, smooth_l1, softmax_focal
 from obbflow.models.matching import MaxIoUMatcher, ignore_covered, sample
-from obbflow.ops import batched_nms_rotated, box_iou_rotated, nms_rotated, roi_align_rotated
+from obbflow.ops import batched_nms_rotated, nms_rotated, roi_align_rotated
+from obbflow.ops.iou import overlaps_rotated
 from obbflow.structures import Detections, Target
 
 _FINEST_SCALE = 56  # px: regions up to twice this side are pooled from P2
 _POOLED_LEVELS = 4  # P2 .. P5
-_iof = partial(box_iou_rotated, mode="iof")
+_iof = partial(overlaps_rotated, mode="iof")
 
 
 class SampledRegions(NamedTuple):
@@ -117,7 +118,7 @@ class RotatedRoIHead(nn.Module):
         gt = target["rboxes"]
         if self.config.add_gt_as_proposals:
             proposals = torch.cat([gt, proposals])
-        matches = self.matcher.match(gt, proposals, box_iou_rotated)
+        matches = self.matcher.match(gt, proposals, overlaps_rotated)
         if "rboxes_ignore" in target:
             matches = ignore_covered(matches, target["rboxes_ignore"], proposals, _iof)
         positive, negative = sample(
@@ -137,10 +138,12 @@ class RotatedRoIHead(nn.Module):
         positive = labels > 0
         priors = torch.cat([piece.rboxes for piece in samples])[positive]
         wanted = self.coder.encode(priors, torch.cat([piece.matched for piece in samples]))
-        box_loss = smooth_l1(deltas[positive], wanted, beta=1.0) / max(len(labels), 1)
-        return self._classification_loss(logits, labels), box_loss
+        count = max(len(labels), 1)
+        box_loss = smooth_l1(deltas[positive], wanted, beta=1.0).sum() / count
+        return self._classification_losses(logits, labels).sum() / count, box_loss
 
-    def _classification_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def _classification_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss (R,) of each region."""
         loss, config = self.loss, self.config
         if loss.loss_type in ("focal", "focal_weighted"):
             weights = self.class_weights if loss.loss_type == "focal_weighted" else None

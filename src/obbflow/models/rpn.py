@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torchvision.ops import batched_nms, box_iou
+from torchvision.ops import batched_nms
 
 from obbflow.config import ModelSection
 from obbflow.geometry import rbox_to_hbox
@@ -17,9 +18,11 @@ from obbflow.models.coders import MidpointOffsetCoder
 from obbflow.models.fpn import STRIDES
 from obbflow.models.losses import binary_cross_entropy, smooth_l1
 from obbflow.models.matching import IGNORED, MaxIoUMatcher, ignore_covered, sample
+from obbflow.ops.pairs import overlaps_horizontal
 from obbflow.structures import Target
 
 _BETA = 1 / 9  # of smooth L1, as Faster R-CNN's RPN
+_iof = partial(overlaps_horizontal, mode="iof")
 
 
 class RPNOutput(NamedTuple):
@@ -126,18 +129,18 @@ class OrientedRPN(nn.Module):
                 self.coder.encode(output.anchors[positive], target["rboxes"][matches[positive]])
             )
             count += len(both)
-        objectness_loss = binary_cross_entropy(torch.cat(objectness), torch.cat(labels))
-        box_loss = smooth_l1(torch.cat(predicted), torch.cat(wanted), _BETA)
+        objectness_loss = binary_cross_entropy(torch.cat(objectness), torch.cat(labels)).sum()
+        box_loss = smooth_l1(torch.cat(predicted), torch.cat(wanted), _BETA).sum()
         return objectness_loss / max(count, 1), box_loss / max(count, 1)
 
     @torch.no_grad()
     def _match(self, output: RPNOutput, target: Target, size: ImageSize) -> Tensor:
         """Return the match of every anchor; anchors that cannot be judged are ``IGNORED``."""
-        anchors = output.anchors
-        matches = self.matcher.match(rbox_to_hbox(target["rboxes"]), anchors, box_iou)
+        gt, anchors = rbox_to_hbox(target["rboxes"]), output.anchors
+        matches = self.matcher.match(gt, anchors, overlaps_horizontal)
         if "rboxes_ignore" in target:
             regions = rbox_to_hbox(target["rboxes_ignore"])
-            matches = ignore_covered(matches, regions, anchors, _hbox_iof)
+            matches = ignore_covered(matches, regions, anchors, _iof)
         judged = _shows_content(output, size)
         border = self.config.rpn_allowed_border
         if border is not None:
@@ -157,11 +160,3 @@ def _shows_content(output: RPNOutput, size: ImageSize) -> Tensor:
         cell[: math.ceil(size[0] / stride), : math.ceil(size[1] / stride)] = True
         shown.append(cell.flatten().repeat_interleave(count // cell.numel()))
     return torch.cat(shown)
-
-
-def _hbox_iof(a: Tensor, b: Tensor) -> Tensor:
-    """Return (N, M): intersection of hboxes over the area of ``a``."""
-    low = torch.maximum(a[:, None, :2], b[None, :, :2])
-    high = torch.minimum(a[:, None, 2:], b[None, :, 2:])
-    area = (a[:, 2] - a[:, 0]) * (a[:, 3] - a[:, 1])
-    return (high - low).clamp(min=0).prod(dim=2) / area[:, None].clamp(min=1e-6)

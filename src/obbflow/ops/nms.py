@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from obbflow.geometry.rbox import check_boxes, rbox_to_hbox
-from obbflow.ops.iou import overlap_of_pairs
+from obbflow.ops.intersection import overlap_of_pairs, split_columns
+from obbflow.ops.pairs import touching_pairs_within
 
-_PAIRS_PER_CHUNK = 1 << 20  # candidate pairs in one go: two int64 rows and a few masks
-_BOUND_SLACK = 1e-9  # far above the rounding of float64, far below any difference that matters
+_BOUND_SLACK = 1e-6  # above the rounding of level boxes, even 1e-4 px small at 1e5 px
 
 
 @torch.no_grad()
@@ -40,11 +40,7 @@ def nms_rotated(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
         [1]
     """
     _check_arguments(boxes, scores, iou_threshold)
-    order = scores.argsort(descending=True, stable=True)
-    ranked = boxes[order].double()
-    better, worse = _conflicts(ranked, iou_threshold)
-    kept = _suppress(better.cpu().numpy(), worse.cpu().numpy(), len(boxes))
-    return order[torch.from_numpy(kept).to(order.device)]
+    return _keep_best(boxes, scores, None, iou_threshold)
 
 
 @torch.no_grad()
@@ -74,12 +70,8 @@ def batched_nms_rotated(
     _check_arguments(boxes, scores, iou_threshold)
     if labels.shape != scores.shape:
         raise ValueError(f"labels must be ({len(boxes)},), got {tuple(labels.shape)}")
-    is_kept = torch.zeros(len(boxes), dtype=torch.bool, device=boxes.device)
-    for label in labels.unique():
-        rows = (labels == label).nonzero().squeeze(1)
-        is_kept[rows[nms_rotated(boxes[rows], scores[rows], iou_threshold)]] = True
-    order = scores.argsort(descending=True, stable=True)
-    return order[is_kept[order]]
+    groups = labels.unique(return_inverse=True)[1]
+    return _keep_best(boxes, scores, groups, iou_threshold)
 
 
 def _check_arguments(boxes: Tensor, scores: Tensor, iou_threshold: float) -> None:
@@ -95,56 +87,55 @@ def _check_arguments(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Non
         raise ValueError(f"iou_threshold must be within 0..1, got {iou_threshold}")
 
 
-def _conflicts(ranked: Tensor, iou_threshold: float) -> tuple[Tensor, Tensor]:
-    """Return pairs (better, worse) of ranks with IoU above the threshold, sorted by better.
-
-    Candidates come from sweeping over the level boxes sorted along x: the partners of a box are
-    the boxes after it that begin before it ends, a contiguous run.
-    """
-    by_x = rbox_to_hbox(ranked)[:, 0].argsort()
-    swept = ranked[by_x]
-    hboxes = rbox_to_hbox(swept).T.contiguous()  # (4, N): gathering from one row is fast
-    first = torch.arange(1, len(by_x) + 1, device=by_x.device)
-    last = torch.searchsorted(hboxes[0], hboxes[2])
-    counts = (last - first).clamp(min=0)
-    found = [torch.empty(0, 2, dtype=torch.int64, device=by_x.device)]
-    for rows in _chunks(counts):
-        i = rows.repeat_interleave(counts[rows])
-        run_start = counts[rows].cumsum(0) - counts[rows]
-        steps = torch.arange(len(i), device=i.device)
-        j = steps + (first[rows] - run_start).repeat_interleave(counts[rows])
-        touching = (_common_length(hboxes[1], hboxes[3], i, j) > 0).nonzero().squeeze(1)
-        i, j = i[touching], j[touching]
-        likely = _may_exceed(swept, hboxes, i, j, iou_threshold).nonzero().squeeze(1)
-        i, j = i[likely], j[likely]
-        above = overlap_of_pairs(swept, swept, i, j) > iou_threshold
-        found.append(torch.stack([by_x[i[above]], by_x[j[above]]], dim=1))
-    better, worse = torch.cat(found).sort(dim=1).values.unbind(1)
-    by_rank = better.argsort()
-    return better[by_rank], worse[by_rank]
-
-
-def _chunks(counts: Tensor) -> list[Tensor]:
-    """Return consecutive rows in groups whose counts add up to about the chunk size."""
-    group = counts.cumsum(0).div(_PAIRS_PER_CHUNK, rounding_mode="floor")
-    sizes = group.unique_consecutive(return_counts=True)[1].tolist()
-    return list(torch.arange(len(counts), device=counts.device).split(sizes)) if sizes else []
-
-
-def _common_length(start: Tensor, end: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """Return (P,): how much the intervals i and j have in common, negative for a gap."""
-    return torch.minimum(end[i], end[j]) - torch.maximum(start[i], start[j])
-
-
-def _may_exceed(
-    rboxes: Tensor, hboxes: Tensor, i: Tensor, j: Tensor, iou_threshold: float
+def _keep_best(
+    boxes: Tensor, scores: Tensor, groups: Tensor | None, iou_threshold: float
 ) -> Tensor:
-    """Return (P,) bool: is the IoU bound from areas and level boxes above the threshold?"""
-    common_w = _common_length(hboxes[0], hboxes[2], i, j)
-    common_h = _common_length(hboxes[1], hboxes[3], i, j)
-    area = rboxes[:, 2] * rboxes[:, 3]
-    area_i, area_j = area[i], area[j]
-    most = torch.minimum(common_w * common_h, torch.minimum(area_i, area_j))
+    """Return the kept rows (K,), best first; boxes of different groups (N,) both stay."""
+    order = scores.argsort(descending=True, stable=True)
+    ranked = boxes[order].double()
+    better, worse = _conflicts(ranked, None if groups is None else groups[order], iou_threshold)
+    kept = _suppress(better.cpu().numpy(), worse.cpu().numpy(), len(boxes))
+    return order[torch.from_numpy(kept).to(order.device)]
+
+
+def _conflicts(
+    ranked: Tensor, groups: Tensor | None, iou_threshold: float
+) -> tuple[Tensor, Tensor]:
+    """Return pairs (better, worse) of ranks with IoU above the threshold, sorted by better."""
+    columns = split_columns(ranked)
+    hboxes = rbox_to_hbox(ranked)
+    sides = hboxes.T.contiguous()  # (4, N): gathering from one row is fast
+    area = ranked[:, 2] * ranked[:, 3]
+    found = [torch.empty(2, 0, dtype=torch.int64, device=ranked.device)]
+    for pairs in touching_pairs_within(hboxes, groups):
+        i, j = _select(pairs, _may_exceed(sides, area, *pairs, iou_threshold))
+        above = overlap_of_pairs(columns, i, j) > iou_threshold
+        found.append(torch.stack(_select((i, j), above)))
+    better, worse = torch.cat(found, dim=1)
+    better, by_rank = better.sort()
+    return better, worse[by_rank]
+
+
+def _select(pairs: tuple[Tensor, Tensor], which: Tensor) -> tuple[Tensor, Tensor]:
+    """Return those pairs (P,) for which ``which`` (P,) is true."""
+    chosen = which.nonzero().squeeze(1)
+    return pairs[0].index_select(0, chosen), pairs[1].index_select(0, chosen)
+
+
+def _may_exceed(sides: Tensor, area: Tensor, i: Tensor, j: Tensor, iou_threshold: float) -> Tensor:
+    """Return (P,) bool: is the IoU bound from areas and level boxes above the threshold?
+
+    Args:
+        sides: (4, N) x1, y1, x2, y2 of the level boxes round the rotated ones.
+        area: (N,) of the rotated boxes.
+        i: (P,) rows.
+        j: (P,) rows.
+        iou_threshold: 0..1.
+    """
+    x1, y1 = (torch.maximum(s.index_select(0, i), s.index_select(0, j)) for s in sides[:2])
+    x2, y2 = (torch.minimum(s.index_select(0, i), s.index_select(0, j)) for s in sides[2:])
+    area_i, area_j = area.index_select(0, i), area.index_select(0, j)
+    most = torch.minimum((x2 - x1) * (y2 - y1), torch.minimum(area_i, area_j))
     return most * (1 + _BOUND_SLACK) > iou_threshold * (area_i + area_j - most)
 
 

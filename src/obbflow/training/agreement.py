@@ -4,21 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from obbflow.config import ExperimentSection, ModelSection, PreprocessingSection
+from obbflow.config import (
+    MODEL_OVERRIDES,
+    ExperimentSection,
+    ModelSection,
+    PreprocessingSection,
+)
 from obbflow.errors import CheckpointError
 
-# Keys of section model that may differ from those of the training, because they say which
-# detections are kept, how the weights were learnt, or where they came from. Every other key, a new
-# one too, says what the weights mean.
-_INFERENCE_KEYS = (
-    "final_nms_iou_threshold",
-    "inference_pre_nms_score_threshold",
-    "max_detections_per_image",
-    "nms_class_agnostic",
-    "rpn_nms_threshold",
-    "rpn_post_nms_top_n",
-    "rpn_pre_nms_top_n",
-)
+# Keys of section model that may differ from those of the training, as MODEL_OVERRIDES may, because
+# they say how the weights were learnt, or where they came from. Every other key, a new one too,
+# says what the weights mean.
 _LEARNING_KEYS = (
     "add_gt_as_proposals",
     "backbone_weights",
@@ -66,7 +62,7 @@ def check_agreement(
     Raises:
         CheckpointError: Naming every key that differs, with both values.
     """
-    model_keys = set(ModelSection.model_fields).difference(_INFERENCE_KEYS, _LEARNING_KEYS)
+    model_keys = set(ModelSection.model_fields).difference(MODEL_OVERRIDES, _LEARNING_KEYS)
     compared = (
         ("experiment", experiment, ("model_type",)),
         ("model", model, sorted(model_keys)),

@@ -1,6 +1,6 @@
 import pytest
 
-from obbflow.config import ProductionSection, fill_sections
+from obbflow.config import MODEL_OVERRIDES, ProductionSection, fill_sections
 from obbflow.errors import ConfigError
 
 DEMO = {"dataset": {"format": "synthetic"}}
@@ -8,6 +8,19 @@ DEMO = {"dataset": {"format": "synthetic"}}
 
 def test_everything_is_inherited_by_default():
     assert set(ProductionSection().model_dump().values()) == {None}
+
+
+def test_only_what_chooses_detections_overrides_the_model():
+    """A checkpoint fits whatever these are: none may say how boxes are coded or classes scored."""
+    assert set(MODEL_OVERRIDES) == {
+        "final_nms_iou_threshold",
+        "inference_pre_nms_score_threshold",
+        "max_detections_per_image",
+        "nms_class_agnostic",
+        "rpn_nms_threshold",
+        "rpn_post_nms_top_n",
+        "rpn_pre_nms_top_n",
+    }
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obbflow.ops import batched_nms_rotated, box_iou_rotated, nms, nms_rotated
+from obbflow.ops import batched_nms_rotated, box_iou_rotated, nms, nms_rotated, pairs
 from strategies import PROPERTY, odd_rboxes, scored_rboxes
 
 THRESHOLD = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.8, 1.0])
@@ -87,6 +87,21 @@ def test_classes_do_not_suppress_each_other_however_far_the_labels():
     assert keep.tolist() == [1, 3, 2]
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e5])
+def test_classes_together_keep_what_each_class_keeps_by_itself(offset):
+    boxes, scores = crowd(1500, span=200.0)
+    boxes[:, :2] += offset
+    labels = torch.arange(1500) * 7 % 15 - 4
+    keep = batched_nms_rotated(boxes, scores, labels, 0.3)
+    alone = [
+        rows[nms_rotated(boxes[rows], scores[rows], 0.3)]
+        for rows in ((labels == label).nonzero().squeeze(1) for label in labels.unique())
+    ]
+    assert 300 < len(keep) < 1500
+    assert keep.sort().values.tolist() == torch.cat(alone).sort().values.tolist()
+    assert (scores[keep].diff() <= 0).all()
+
+
 def test_zero_boxes_keep_zero():
     empty = torch.zeros(0, 5)
     for keep in (
@@ -108,7 +123,7 @@ def test_odd_boxes_follow_the_greedy_definition():
 def test_chunks_change_nothing(monkeypatch):
     boxes, scores = crowd(300, span=120.0)
     whole = nms_rotated(boxes, scores, 0.3)
-    monkeypatch.setattr(nms, "_PAIRS_PER_CHUNK", 50)
+    monkeypatch.setattr(pairs, "_PAIRS_PER_CHUNK", 50)
     assert 10 < len(whole) < 200
     assert torch.equal(nms_rotated(boxes, scores, 0.3), whole)
 
@@ -118,9 +133,9 @@ def test_memory_grows_with_the_pairs_that_touch(monkeypatch):
     boxes, scores = crowd(20_000, span=8_000.0)
     seen = []
 
-    def spy(a, b, i, j):
+    def spy(boxes, i, j):
         seen.append(len(i))
-        return overlap_of_pairs(a, b, i, j)
+        return overlap_of_pairs(boxes, i, j)
 
     overlap_of_pairs = nms.overlap_of_pairs
     monkeypatch.setattr(nms, "overlap_of_pairs", spy)

@@ -61,22 +61,27 @@ def test_not_aligned_reads_pixels_at_their_corner_and_widens_small_rois():
 
 @PROPERTY
 @given(boxes=rbox_tensors(max_size=5, span=60.0))
-def test_pooling_equals_the_mean_of_grid_samples(boxes):
+@pytest.mark.parametrize("sampling_ratio", [2, 0])
+def test_pooling_equals_the_mean_of_grid_samples(boxes, sampling_ratio):
     """The slow, obvious way: sample each bin's points with ``grid_sample``, then average."""
-    features, ratio, size = noise(batch=1), 2, 4
+    features, size = noise(batch=1), 4
     rois = torch.cat([torch.zeros(len(boxes), 1, dtype=torch.float64), boxes], dim=1)
-    actual = roi_align_rotated(features, rois, size, 0.5, ratio)
+    actual = roi_align_rotated(features, rois, size, 0.5, sampling_ratio)
 
-    steps = (torch.arange(size * ratio, dtype=torch.float64) + 0.5) / (size * ratio) - 0.5
     for box, pooled in zip(boxes, actual, strict=True):
         cx, cy, w, h, angle = box
-        u, v = steps * w / 2, steps[:, None] * h / 2
+        across, down = (sampling_ratio or math.ceil(side / 2 / size) for side in (w, h))
+        u, v = (
+            (torch.arange(size * count, dtype=torch.float64) + 0.5) / (size * count) - 0.5
+            for count in (across, down)
+        )
+        u, v = u * w / 2, v[:, None] * h / 2
         x = cx / 2 - 0.5 + u * angle.cos() - v * angle.sin()
         y = cy / 2 - 0.5 + u * angle.sin() + v * angle.cos()
         grid = torch.stack([2 * x / (WIDTH - 1) - 1, 2 * y / (HEIGHT - 1) - 1], dim=2)[None]
         samples = grid_sample(features, grid, padding_mode="border", align_corners=True)
         samples = samples * ((x >= -1) & (x <= WIDTH) & (y >= -1) & (y <= HEIGHT))
-        expected = samples[0].reshape(3, size, ratio, size, ratio).mean(dim=(2, 4))
+        expected = samples[0].reshape(3, size, down, size, across).mean(dim=(2, 4))
         torch.testing.assert_close(pooled, expected, rtol=0, atol=1e-9)
 
 
@@ -121,12 +126,49 @@ def test_zero_rois_give_zero_features_that_take_a_gradient(sampling_ratio):
     assert torch.equal(features.grad, torch.zeros_like(features))
 
 
-def test_chunks_change_nothing(monkeypatch):
-    features = noise()
+def pool_and_gradient(features, sampling_ratio=0):
+    """Pool twelve rois of several sizes; return the result and a gradient of the features."""
     rois = torch.cat([roi(n % 2, 10 + n, 8, 6, 3 + n % 3, 0.3 * n) for n in range(12)])
-    whole = roi_align_rotated(features, rois, 3, 1.0)
-    monkeypatch.setattr(roi_align, "_SAMPLES_PER_CHUNK", 20)
-    assert torch.equal(roi_align_rotated(features, rois, 3, 1.0), whole)
+    features = features.clone().requires_grad_()
+    pooled = roi_align_rotated(features, rois, 3, 1.0, sampling_ratio)
+    weights = torch.linspace(-1, 1, pooled.numel(), dtype=pooled.dtype).view_as(pooled)
+    return pooled.detach(), torch.autograd.grad(pooled, features, weights)[0]
+
+
+@pytest.mark.parametrize("sampling_ratio", [0, 2])
+def test_chunks_change_nothing(monkeypatch, sampling_ratio):
+    whole, gradient = pool_and_gradient(noise(), sampling_ratio)
+    monkeypatch.setattr(roi_align, "_SAMPLES_PER_CHUNK", 20)  # less than a roi
+    pooled, gradient_of_chunks = pool_and_gradient(noise(), sampling_ratio)
+    assert torch.equal(pooled, whole)
+    torch.testing.assert_close(gradient_of_chunks, gradient, rtol=0, atol=1e-12)  # other order
+
+
+def test_result_and_gradient_are_the_same_bits_each_time():
+    features = noise(channels=64, dtype=torch.float32)
+    first, second = pool_and_gradient(features), pool_and_gradient(features)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_layout_of_the_features_changes_no_value_and_is_that_of_the_gradient():
+    first, gradient = pool_and_gradient(noise())
+    last, last_gradient = pool_and_gradient(noise().contiguous(memory_format=torch.channels_last))
+    assert torch.equal(first, last)
+    assert torch.equal(gradient, last_gradient)
+    assert gradient.is_contiguous()
+    assert last_gradient.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_types_are_summed_in_float32_and_rounded_once(dtype):
+    features = noise(dtype=dtype)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        pooled, gradient = pool_and_gradient(features)
+    expected, exact_gradient = pool_and_gradient(features.float())
+    assert pooled.dtype == gradient.dtype == dtype
+    assert torch.equal(pooled, expected.to(dtype))
+    step = torch.finfo(dtype).eps  # the gradient that comes in is rounded too
+    torch.testing.assert_close(gradient.float(), exact_gradient, rtol=step, atol=step)
 
 
 @pytest.mark.parametrize(

@@ -452,6 +452,7 @@ def test_a_run_in_progress_is_not_joined(data, tmp_path, built):
         pytest.raises(TrainingError, match="another process is training in this folder"),
     ):
         run_training(data, again, "r2")
+    assert not (tmp_path / "06_models" / "runs" / "r2").exists()
 
 
 def test_a_failed_run_says_why(data, tmp_path):

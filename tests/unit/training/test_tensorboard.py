@@ -108,10 +108,20 @@ def test_it_can_be_switched_off(tmp_path):
     assert not (tmp_path / "tensorboard").exists()
 
 
-def test_data_without_pictures_shows_none():
-    class Refusing:
-        def add_image(self, *_arguments) -> None:
-            raise AssertionError("no picture was to be drawn")
+def test_only_data_with_pictures_shows_them(caplog):
+    class Recording:
+        def __init__(self) -> None:
+            self.shown = []
 
-    log = TensorboardLog(Refusing(), TensorboardSection())
+        def add_image(self, tag, picture, epoch) -> None:
+            self.shown.append((tag, tuple(picture.shape), epoch))
+
+    writer = Recording()
+    log = TensorboardLog(writer, TensorboardSection())
+
     log.log_images(1, ToyData(2), make_table([], DETECTIONS))
+    assert writer.shown == []
+
+    log.log_images(1, Pictured(2), make_table([], DETECTIONS))
+    assert writer.shown == [(f"val_images/tile_{n}", (3, 16, 16), 1) for n in range(2)]
+    assert caplog.records == []  # the first call was no failure that switched the view off
