@@ -175,6 +175,17 @@ def test_overlap_of_level_boxes(a, b, expected_iou, expected_iof):
     assert box_iou_rotated(a, b, "iof").item() == pytest.approx(expected_iof, abs=1e-7)
 
 
+@pytest.mark.parametrize("order", [1, -1], ids=["dot in huge box", "huge box around dot"])
+def test_rounding_is_that_of_the_smaller_box(order):
+    count = 50
+    dots = torch.tensor([[0.0, 0.0, 1e-3, 1e-3, 0.2]], dtype=torch.float64).repeat(count, 1)
+    dots[:, 0] = torch.linspace(-3e4, 3e4, count)
+    huge = torch.tensor([[0.0, 0.0, 1e5, 3e4, 0.3]], dtype=torch.float64).repeat(count, 1)
+    first, second = (dots, huge)[::order]
+    area = pairwise_iou_rotated(first, second, "iof") * first[:, 2] * first[:, 3]
+    torch.testing.assert_close(area, torch.full_like(area, 1e-6), rtol=1e-13, atol=0)
+
+
 def test_square_turned_by_45_degrees_covers_an_octagon():
     square = torch.tensor([[5.0, 5.0, 2.0, 2.0, 0.0]], dtype=torch.float64)
     turned = torch.tensor([[5.0, 5.0, 2.0, 2.0, math.pi / 4]], dtype=torch.float64)

@@ -74,11 +74,14 @@ def test_iou_of_one_rectangle_in_two_descriptions_has_no_slope(name, turns):
     assert abs(a.grad[0, 4] * min(w, h) / max(w, h)) < 1e-9
 
 
-def test_edges_that_coincide_count_half():
-    a, b = box(50, 40, 20, 10, 0), box(55, 40, 10, 10, 0)  # right, top and bottom are shared
+@pytest.mark.parametrize("angle", [0.0, 0.3, -1.2, math.pi / 4])
+def test_edges_that_coincide_count_half(angle):
+    along, across = math.cos(angle), math.sin(angle)
+    a = box(50, 40, 20, 10, angle)
+    b = box(50 + 5 * along, 40 + 5 * across, 10, 10, angle)  # right, top and bottom are shared
     gradient = intersection_gradient(a, b)[0][0]
     # The right edge: 10 px, half. Top and bottom: 10 px each, half. The left one lies outside.
-    assert gradient[:4].tolist() == [5, 0, 2.5, 5]
+    assert gradient[:4].tolist() == pytest.approx([5 * along, 5 * across, 2.5, 5], abs=1e-9)
 
 
 @pytest.mark.parametrize("shift", [(15.0, 0.0), (0.0, 12.0), (100.0, 100.0)])

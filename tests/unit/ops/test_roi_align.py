@@ -94,6 +94,14 @@ def test_gradient_to_the_features_is_the_numerical_one(sampling_ratio):
     )
 
 
+def test_second_derivatives_are_refused():
+    features = noise().requires_grad_()
+    pooled = roi_align_rotated(features, roi(1, 14, 9, 10, 5, 0.4), 2, 1.0)
+    (gradient,) = torch.autograd.grad(pooled.square().sum(), features, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
 def test_images_of_the_batch_are_kept_apart():
     features = torch.stack([torch.full((1, 8, 8), value) for value in (1.0, 2.0, 3.0)])
     rois = torch.tensor([[2.0, 4, 4, 4, 2, 0.1], [0, 4, 4, 4, 2, 0.1], [1, 4, 4, 9, 2, 0.1]])
