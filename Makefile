@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format viz clean lock
+.PHONY: help setup demo test lint format bench-ops viz clean lock
 
 BIN := .venv/bin
 STAMP := .venv/.made-of
@@ -24,7 +24,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
 	@sed -n '1,3s/^# //p' Makefile
-	@echo "also: setup lint format viz clean lock (see Makefile)"
+	@echo "also: setup lint format bench-ops viz clean lock (see Makefile)"
 
 # .venv belongs to this folder, this Python, the lock file and pyproject.toml. Commands in it start
 # with the path of the folder they were made in: in a folder that was moved they do not run.
@@ -58,6 +58,10 @@ lint: setup
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Time and memory of the box operations beside others', see docs/benchmarks.md; ARGS="--quick".
+bench-ops: setup
+	$(BIN)/python benchmarks/ops.py $(ARGS)
 
 # The lineage page in a browser; stop it with Ctrl-C.
 viz: setup

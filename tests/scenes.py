@@ -1,12 +1,17 @@
 """Small data sets in DOTA layout, drawn for a test."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from PIL import Image
 
+from obbflow.config import DatasetSection, TilingSection
+from obbflow.data.checks import check_annotations
+from obbflow.data.formats import read_data_set
+from obbflow.data.tile_store import TiledData, tile_data_set
 from obbflow.tables import ANNOTATIONS, CORNERS, IMAGES, make_table
 
 SQUARE = "10 10 30 10 30 30 10 30"
@@ -36,11 +41,35 @@ def write_scene(
     return path
 
 
+def cut_scenes(
+    root: Path,
+    store: Path,
+    *,
+    overlap: int = 16,
+    in_use: Collection[str] = (),
+    executor: Executor | None = None,
+    ready: Path | None = None,
+    **tiling: object,
+) -> TiledData:
+    """Return what becomes of the scenes below ``root``, cut into tiles of 64 px.
+
+    ``ready`` is a root of ready-made training tiles.
+    """
+    dataset = DatasetSection(data_root=root, overlap=overlap, train_tiles_dir=ready)
+    data = read_data_set(root, dataset, seed=0)
+    annotations, _ = check_annotations(data.images, data.annotations, data.issues, dataset)
+    section = TilingSection.model_validate({"tile_size": 64, "num_workers": 1, **tiling})
+    return tile_data_set(
+        data.images, annotations, dataset, section, store, in_use=in_use, executor=executor
+    )
+
+
 def images_table(*rows: tuple[str, str, int, int], sha256: str = "0") -> pd.DataFrame:
     """Return table ``images`` from (image_id, split, width, height)."""
     columns = ["image_id", "split", "width", "height"]
     facts = {"path": "", "bands": 3, "dtype": "uint8", "sha256": sha256, "gsd": np.nan}
-    return make_table(pd.DataFrame(rows, columns=columns).assign(**facts), IMAGES)
+    table = pd.DataFrame(rows, columns=columns)
+    return make_table(table.assign(**facts, group=table["image_id"], is_tile=False), IMAGES)
 
 
 def annotations_table(

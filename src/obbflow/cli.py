@@ -7,7 +7,8 @@ import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import click
 import yaml
@@ -23,7 +24,11 @@ from kedro.validation.exceptions import ParameterValidationError
 from omegaconf.errors import OmegaConfBaseException
 
 from obbflow import __version__
-from obbflow.errors import ObbflowError, did_you_mean
+from obbflow.config import DatasetSection
+from obbflow.errors import DataError, ObbflowError, did_you_mean
+
+READ_FORMATS: tuple[str, ...] = get_args(DatasetSection.model_fields["format"].annotation)
+"""Formats that data sets are read in."""
 
 _ENVIRONMENTS = (
     "The environments are the folders in conf/; run the command in the project's folder, or below."
@@ -152,6 +157,114 @@ def run(context: click.Context, /, **options: Any) -> None:  # noqa: ANN401 - Ke
         for key in ("from_nodes", "to_nodes", "node_names"):
             _check_names(options[key], "node", _node_names(options["pipelines"]))
         context.invoke(kedro_run, **options)
+
+
+@cli.command(name="airbus-csv")
+@click.argument("root", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--folds", default=5, show_default=True, type=click.IntRange(2), help="How many.")
+@click.option("--seed", default=0, show_default=True, help="Another one gives other folds.")
+@click.option("--difficult-tag", "difficult_tags", multiple=True, help="A tag, may be repeated.")
+@click.option(
+    "--output", type=click.Path(file_okay=False, path_type=Path), help="A folder; ROOT without it."
+)
+@click.option("--force", is_flag=True, help="Overwrite annotations.csv and split.csv.")
+def airbus_csv(
+    root: Path,
+    folds: int,
+    seed: int,
+    difficult_tags: tuple[str, ...],
+    output: Path | None,
+    *,
+    force: bool,
+) -> None:
+    """Write annotations.csv and split.csv of an Airbus Playground export.
+
+    ROOT holds <dataset>/samples and <dataset>/labels. The tiles of one image are in one fold.
+    """
+    from obbflow.data.formats.airbus_folds import make_csv_pair
+    from obbflow.datasets.atomic import atomic_path
+
+    folder = root if output is None else output
+    files = [folder / "annotations.csv", folder / "split.csv"]
+    existing = [str(file) for file in files if file.exists()]
+    with one_message(verbose=_debugging()):
+        if existing and not force:
+            raise DataError(f"{', '.join(existing)}: there already; overwrite with --force")
+        issues: list[dict[str, Any]] = []
+        tables = make_csv_pair(root, folds, seed, difficult_tags, issues)
+        with atomic_path(files[0]) as first, atomic_path(files[1]) as second:
+            for table, scratch in zip(tables, (first, second), strict=True):
+                table.to_csv(scratch, index=False, lineterminator="\n")
+    for issue in issues:
+        line = "" if issue["line"] is None else f":{issue['line']}"
+        click.echo(f"{issue['file']}{line}: {issue['message']} ({issue['action']})", err=True)
+    annotations, split = tables
+    click.echo(
+        f"{', '.join(map(str, files))}: {len(annotations):,} objects on {len(split):,} tiles, "
+        f"tiles a fold: {', '.join(map(str, split['split'].value_counts().sort_index()))}"
+    )
+
+
+@cli.command(name="convert")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option(
+    "--from",
+    "source_format",
+    required=True,
+    type=click.Choice([name for name in READ_FORMATS if name != "synthetic"]),
+    help="Format of SOURCE, see docs/data.md.",
+)
+@click.option(
+    "--to",
+    "target_format",
+    required=True,
+    type=click.Choice(["dota", "yolo_obb", "coco"]),
+    help="Format of TARGET.",
+)
+@click.option(
+    "--copy-images/--link-images", default=True, help="Copy images (default), or link to them."
+)
+@click.option(
+    "--param", "parameters", multiple=True, metavar="KEY=VALUE", help="A key of section dataset."
+)
+@click.option("--verbose", is_flag=True, help="Show the traceback of a mistake.")
+def convert(
+    source: Path,
+    target: Path,
+    source_format: str,
+    target_format: str,
+    copy_images: bool,
+    parameters: tuple[str, ...],
+    verbose: bool,
+) -> None:
+    """Write the data set in SOURCE to the new folder TARGET, in another format."""
+    with one_message(verbose=verbose or _debugging()):
+        from obbflow.data.formats.convert import ISSUES_FILE, convert_data_set
+
+        done = convert_data_set(
+            source,
+            target,
+            source_format,
+            target_format,
+            link_images=not copy_images,
+            keys=dict(_parse_parameter(text) for text in parameters),
+        )
+        click.echo(
+            f"{target}: {done.n_train + done.n_val:,} images ({done.n_train:,} train, "
+            f"{done.n_val:,} val), {done.n_objects:,} objects, {done.n_issues:,} issues"
+            + (f", see {ISSUES_FILE}" if done.n_issues else "")
+        )
+
+
+def _parse_parameter(text: str) -> tuple[str, object]:
+    """Return key and value, as YAML reads it, of a --param."""
+    key, sign, value = text.partition("=")
+    if not sign:
+        raise click.UsageError(
+            f"--param {text}: write it as key=value, coco_angle=radians_clockwise"
+        )
+    return key.removeprefix("dataset.").strip(), yaml.safe_load(value)
 
 
 def _check_names(names: Iterable[str], kind: str, known: Iterable[str]) -> None:

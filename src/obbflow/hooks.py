@@ -24,9 +24,13 @@ DATA_ROOT_VARIABLE = "OBBFLOW_DATA_ROOT"
 
 _SHOWN = 5  # runs that a message names
 
-# Parameters that are paths of files or folders to read: (section, key).
+# Parameters that are paths of files or folders to read, or lists of such: (section, key).
 _INPUT_PATHS = (
     ("dataset", "data_root"),
+    ("dataset", "train_tiles_dir"),
+    ("dataset", "val_tiles_dir"),
+    ("dataset", "train_tiles_dirs"),
+    ("dataset", "val_tiles_dirs"),
     ("checkpoint", "load_from_checkpoint"),
     ("model", "backbone_weights"),
     ("production", "images"),
@@ -52,9 +56,16 @@ class ParametersHook:
             if value is not None:
                 typed = key in (given.get(section) or {})
                 start = Path.cwd() if typed else context.project_path
-                filled[section][key] = str(start / Path(value).expanduser())
+                filled[section][key] = _absolute(value, start)
         filled["paths"]["data_dir"] = str(_data_dir(filled, loader["globals"], context))
         loader["parameters"] = filled
+
+
+def _absolute(value: str | list[str], start: Path) -> str | list[str]:
+    """Return a path, or each path of a list, taken from ``start`` where it is relative."""
+    if isinstance(value, str):
+        return str(start / Path(value).expanduser())
+    return [str(start / Path(path).expanduser()) for path in value]
 
 
 def _apply_data_root_variable(

@@ -14,7 +14,9 @@ IMAGES = {
     "bands": "int64",
     "dtype": "string",  # of one sample, as numpy names it
     "sha256": "string",  # of the file's bytes
-    "gsd": "float64",  # metres a px, NaN when not known
+    "gsd": "float64",  # metres a px by label file or georeference, NaN when not known
+    "group": "string",  # the scene it was cut from, image_id for a whole one: never in two splits
+    "is_tile": "bool",  # a ready-made tile, trained on as it is
 }
 CORNERS = {f"{axis}{corner}": "float64" for corner in range(1, 5) for axis in "xy"}
 ANNOTATIONS = {
@@ -40,12 +42,13 @@ TILE_INDEX = {
     "tile_id": "string",
     "image_id": "string",
     "split": "string",
-    "x": "int64",  # of the tile's top left corner in its image, px
+    "x": "int64",  # of the tile's top left corner, px of the image resized by scale
     "y": "int64",
     "width": "int64",  # of the part that shows the image; the rest is padding
     "height": "int64",
-    "path": "string",  # absolute
+    "path": "string",  # absolute; the image's own file for a ready-made tile
     "n_objects": "int64",  # ignore regions not counted
+    "scale": "float64",  # the image was resized to round(scale * its sides) before it was cut
 }
 RBOX = dict.fromkeys(("cx", "cy", "w", "h", "angle"), "float64")
 TILE_ANNOTATIONS = {

@@ -20,8 +20,8 @@ from obbflow.config import DatasetSection, TilingSection, fill_sections
 from obbflow.data.checks import check_annotations, corners_of
 from obbflow.data.class_map import count_objects, map_classes
 from obbflow.data.class_weights import CLIP, weigh_classes
-from obbflow.data.dota import read_dota
-from obbflow.data.images import decode_image, load_image
+from obbflow.data.formats import read_data_set
+from obbflow.data.images import decode_image, open_image
 from obbflow.data.tile_store import tile_data_set
 from obbflow.errors import ConfigError, DataError
 from obbflow.geometry import qbox_to_rbox
@@ -77,12 +77,10 @@ class Case:
             self.root = next((folder / "my data (1)").iterdir())
 
     def read(self, **settings):
-        return read_dota(
-            self.root,
-            same_folder=False,
-            val_fraction=self.params.get("val_fraction", 0.2),
-            seed=settings.get("seed", 0),
+        dataset = DatasetSection(
+            data_root=self.root, val_fraction=self.params.get("val_fraction", 0.2)
         )
+        return read_data_set(self.root, dataset, settings.get("seed", 0))
 
     def dataset(self, **keys):
         return DatasetSection(
@@ -245,8 +243,9 @@ def _read_raw_tiff(path):
 
 def test_16_bit_objects_stand_out(case):
     images, annotations, _ = case("pixels-gray16-tiff").check()
-    image, value_range = load_image(images["path"].iloc[0])
-    pixels = np.asarray(image, dtype=float)
+    with open_image(images["path"].iloc[0]) as source:
+        pixels = source.read(0, 0, source.width, source.height)[..., 0].astype(float)
+        value_range = source.value_range
     background = np.median(pixels)
     for corners in corners_of(annotations):
         x, y = corners.mean(axis=0).astype(int)

@@ -65,7 +65,9 @@ def test_its_truth_is_that_of_the_evaluation(project_root):
         ("t1", name, *box[:4], number / 2, difficult, ignore, 1.0, number)
         for number, (name, difficult, ignore) in enumerate(objects)
     ]
-    tiles = [(f"t{n}", "s", split, 0, 0, 64, 64, "", 1) for n, split in enumerate(("train", "val"))]
+    tiles = [
+        (f"t{n}", "s", split, 0, 0, 64, 64, "", 1, 1.0) for n, split in enumerate(("train", "val"))
+    ]
     catalog = DataCatalog()
     catalog["detections"] = make_table([("t1", "ship", 0.9, *box)], DETECTIONS)
     catalog["tile_index"] = make_table(tiles, TILE_INDEX)

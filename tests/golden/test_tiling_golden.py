@@ -2,18 +2,19 @@
 
 Its windows are ours: the last one of a row or column is moved back flush with the border, and an
 image that is smaller gives one. It also has several tile sizes at once and a limit on the share
-of a window inside the image (``img_rate_thr``), which change nothing for one size: a flush window
-is inside. It writes windows column by column, ours come row by row. Its shares are exact polygon
-areas, as ours. It keeps an object's full corners where a tile cuts it; we box the visible part,
-so only "dropped, whole or cut" is compared, not the boxes.
+of a window inside the image (``img_rate_thr``); `fuller_windows` is that rule. Its shares are exact
+polygon areas, as ours. It keeps an object's full corners where a tile cuts it, as
+``keep_corners`` does.
 """
 
 import json
 
 import numpy as np
 import pytest
+import torch
 
-from obbflow.data.tiling import WHOLE, ObjectCutter, windows
+from obbflow.data.tiling import WHOLE, ObjectCutter, fuller_windows, windows
+from obbflow.geometry import qbox_to_rbox
 
 MIN_VISIBLE = (0.7, 0.5, 0.3)
 
@@ -49,6 +50,33 @@ def test_windows_of_several_sizes_are_those_of_each_size(shared_dir):
         }
         # The tool leaves out windows that lie too far outside of a small image, we never do.
         assert {tuple(window) for window in case["windows"]} <= found, case
+
+
+def test_the_rule_of_mmrotate_gives_its_windows_in_its_order(shared_dir):
+    cases = json.loads((shared_dir / "golden" / "tiling.json").read_text())["windows"]
+    assert len(cases) == 112
+    for case in cases:
+        found = fuller_windows(
+            case["width"], case["height"], case["sizes"], case["gaps"], case["img_rate_thr"]
+        )
+        corners = [[x, y, x + size, y + size] for x, y, size in found]
+        assert len(corners) == case["count"], case
+        assert np.sum(corners, axis=0).tolist() == case["sum"], case
+        listed = case["windows"]
+        ends = corners if len(corners) <= len(listed) else [*corners[:6], *corners[-6:]]
+        assert ends == listed, case
+
+
+def test_untouched_corners_are_those_of_the_label(golden):
+    polygons = golden["polygons"].astype(np.float64)
+    whole = qbox_to_rbox(torch.from_numpy(polygons)).numpy()
+    places = golden["windows"].astype(np.int64)
+    places[:, 2:] -= places[:, :2]
+    cuts = ObjectCutter(polygons).cut_all(places, min_visible=0.3, keep_corners=True)
+    for (x, y, _, _), cut in zip(places, cuts, strict=True):
+        np.testing.assert_allclose(
+            cut.rboxes + np.array([x, y, 0, 0, 0]), whole[cut.rows], atol=1e-9
+        )
 
 
 def test_visible_shares_agree(golden):

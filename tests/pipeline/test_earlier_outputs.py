@@ -75,11 +75,6 @@ def objects_larger_than_a_tile(root):
     return {"tiling": {"tile_size": 32}}, "no object on any of them"
 
 
-def undecodable_image(root):
-    (root / "train" / "images" / "P2.png").write_bytes(broken_png())
-    return {}, r"P2\.png: the image cannot be read"
-
-
 def class_not_allowed(_):
     return {"dataset": {"allowed_classes": ["ship"]}}, "class 'plane' is not in"
 
@@ -109,7 +104,6 @@ def broken_png():
         flat_objects,
         objects_outside,
         objects_larger_than_a_tile,
-        undecodable_image,
         class_not_allowed,
         weight_of_no_class,
         rotation_of_no_class,
@@ -123,6 +117,20 @@ def test_a_mistake_changes_no_earlier_file(project_root, earlier, copy, mistake)
     with pytest.raises(ObbflowError, match=message):
         run_data(project_root, earlier / "data", copy, **sections)
     assert contents(earlier / "data") == before
+
+
+def test_an_image_that_cannot_be_decoded_leaves_the_earlier_tiles_as_they_are(
+    project_root, earlier, copy, tmp_path
+):
+    shutil.copytree(earlier / "data", tmp_path / "data")
+    (copy / "train" / "images" / "P2.png").write_bytes(broken_png())
+    before = contents(tmp_path / "data")
+    with pytest.raises(ObbflowError, match=r"P2\.png: the image cannot be read"):
+        run_data(project_root, tmp_path / "data", copy)
+    after = contents(tmp_path / "data")
+    tiles = {path for path in before if "03_primary/tile" in path.as_posix()}
+    assert len(tiles) > 4
+    assert all(after[path] == before[path] for path in tiles if "manifest" not in path.name)
 
 
 def test_the_end_of_the_pipeline_alone_changes_no_earlier_file(project_root, earlier):
@@ -163,12 +171,12 @@ def test_a_misspelt_class_is_warned_about_once(project_root, copy, tmp_path, cap
 
 
 def test_the_second_run_decodes_nothing(project_root, earlier, monkeypatch):
-    from obbflow.data import images
+    from obbflow.data import tile_pixels
 
-    decoded = []
-    monkeypatch.setattr(images, "load_image", decoded.append)
+    opened = []
+    monkeypatch.setattr(tile_pixels, "open_image", lambda path, **_: opened.append(path))
     run_data(project_root, earlier / "data", earlier / "raw")
-    assert decoded == []
+    assert opened == []
 
 
 def test_labels_may_be_empty_beside_one_with_an_object(project_root, copy, tmp_path):

@@ -72,7 +72,7 @@ def make_inputs(tmp_path):
         for number, split in enumerate(splits):
             path = tmp_path / f"t{number}.png"
             Image.fromarray(np.full((SIZE, SIZE, 3), 90, np.uint8)).save(path)
-            tiles.append((f"t{number}", "s", split, 0, 0, SIZE, SIZE, str(path), 2))
+            tiles.append((f"t{number}", "s", split, 0, 0, SIZE, SIZE, str(path), 2, 1.0))
             objects.append((f"t{number}", "ship", *SHIP, False, False, 1.0, 2 * number))
             objects.append((f"t{number}", "tank", *TANK, True, True, 1.0, 2 * number + 1))
         checkpoint = tmp_path / "best.pt"

@@ -20,6 +20,7 @@ TILE = {
     "height": 300,
     "path": "/tiles/P1.png",
     "n_objects": 3,
+    "scale": 1.0,
 }
 
 

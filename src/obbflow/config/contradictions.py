@@ -29,10 +29,16 @@ def find_contradictions(parameters: Parameters, defaults: Parameters) -> list[st
         defaults: Their default values.
     """
     problems = []
-    overlap, tile_size = parameters["dataset"]["overlap"], parameters["tiling"]["tile_size"]
-    if overlap >= tile_size:
+    overlap, tiling = parameters["dataset"]["overlap"], parameters["tiling"]
+    if overlap >= tiling["tile_size"]:
         problems.append(
-            f"dataset.overlap: must be smaller than tiling.tile_size, got {overlap} and {tile_size}"
+            "dataset.overlap: must be smaller than tiling.tile_size, got "
+            f"{overlap} and {tiling['tile_size']}"
+        )
+    elif overlap >= min(tiling["extra_tile_sizes"], default=overlap + 1):
+        problems.append(
+            "dataset.overlap: must be smaller than each of tiling.extra_tile_sizes, got "
+            f"{overlap} and {tiling['extra_tile_sizes']}"
         )
     training = parameters["training"]
     warm_up = training["lr_warmup_steps"]
@@ -138,10 +144,40 @@ _CONDITIONS = (
         "set dataset.max_train_samples or dataset.max_val_samples",
     ),
     _Condition(
+        "dataset",
+        ("hard_tile_metric_column", "hard_tile_threshold", "hard_tile_oversample_factor"),
+        lambda parameters: parameters["dataset"]["tile_metrics_csv"] is not None,
+        "set dataset.tile_metrics_csv",
+    ),
+    _Condition(
+        "dataset",
+        (
+            "annotations_file",
+            "split_file",
+            "val_split_id",
+            "train_includes_val",
+            "difficult_tags",
+        ),
+        lambda parameters: parameters["dataset"]["format"] == "airbus_playground",
+        "set dataset.format to airbus_playground",
+    ),
+    _Condition(
         "tiling",
         ("jpeg_quality",),
         lambda parameters: parameters["tiling"]["image_format"] == "jpg",
         "set tiling.image_format to jpg",
+    ),
+    _Condition(
+        "tiling",
+        ("min_image_rate",),
+        lambda parameters: parameters["tiling"]["window_rule"] == "mmrotate",
+        "set tiling.window_rule to mmrotate",
+    ),
+    _Condition(
+        "tiling",
+        ("scheduler_address",),
+        lambda parameters: parameters["tiling"]["executor"] == "dask",
+        "set tiling.executor to dask",
     ),
     _Condition(
         "training",

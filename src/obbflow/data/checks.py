@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from obbflow.config import DatasetSection
+from obbflow.data.class_names import find_near_misses
 from obbflow.data.class_rules import apply_class_rules
 from obbflow.geometry import qbox_to_rbox
 from obbflow.tables import ANNOTATIONS, CORNERS, DATA_ISSUES, check_table, make_table
@@ -23,9 +24,12 @@ TINY_SIDE = 2.0
 """A shorter side is reported, px."""
 LONG_TO_IMAGE = 1.0
 """A long side beyond this share of the image's diagonal is reported."""
+LONG_TO_SHORT = 50.0
+"""An aspect ratio beyond this is reported."""
+MANY_UPRIGHT = 20
+"""A class of which all objects are upright boxes is reported from this many objects on."""
 
 _LISTED_LINES = 5
-_CHUNK = 65_536  # objects measured at once, to bound memory
 
 
 def check_annotations(
@@ -35,7 +39,8 @@ def check_annotations(
 
     After the class rules of ``dataset``: corners in crossing order are put in order; objects
     without area, fully outside of their image, or written twice are dropped; objects partly
-    outside and of unusual size are kept as they are.
+    outside and of unusual size, classes without an angle and names nearly those of other classes
+    are kept as they are.
 
     Args:
         images: Table ``images``.
@@ -51,12 +56,14 @@ def check_annotations(
     """
     kept, class_issues = apply_class_rules(annotations, dataset)
     kept, repairs = _repair_bowties(kept)
-    found = [issues, class_issues, repairs]
+    names = find_near_misses(kept, dataset.allowed_classes or ())
+    found = [issues, class_issues, names, repairs]
     kept = kept.assign(**_measure_sides(kept))
     for check in (_drop_flat, _drop_outside, _drop_duplicates):
         kept, more = check(kept, images)
         found.append(more)
-    found += [_report_partly_outside(kept, images), _report_sizes(kept, images)]
+    found += [_report_partly_outside(kept, images), *_report_sizes(kept, images)]
+    found.append(_report_upright(kept))
     filled = [table for table in found if len(table)]
     all_issues = pd.concat(filled, ignore_index=True) if filled else issues
     kept = kept[list(ANNOTATIONS)].reset_index(drop=True)
@@ -189,26 +196,43 @@ def _report_partly_outside(annotations: pd.DataFrame, images: pd.DataFrame) -> p
     )
 
 
-def _report_sizes(annotations: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
+def _report_sizes(annotations: pd.DataFrame, images: pd.DataFrame) -> list[pd.DataFrame]:
     diagonals = np.hypot(*_image_sizes(annotations, images).T)
-    tiny = _issue_per_image(
-        annotations[annotations["short_side"] < TINY_SIDE],
-        "tiny",
-        f"objects with a side under {TINY_SIDE} px",
+    long, short = annotations["long_side"], annotations["short_side"]
+    return [
+        _issue_per_image(annotations[is_unusual], kind, f"objects {what}")
+        for is_unusual, kind, what in (
+            (short < TINY_SIDE, "tiny", f"with a side under {TINY_SIDE} px"),
+            (long > LONG_TO_IMAGE * diagonals, "huge", "longer than the image's diagonal"),
+            (long > LONG_TO_SHORT * short, "thin", f"over {LONG_TO_SHORT:g} times as long as wide"),
+        )
+    ]
+
+
+def _report_upright(annotations: pd.DataFrame) -> pd.DataFrame:
+    """Return a note for each class of which all of many objects are upright boxes."""
+    corners = corners_of(annotations)
+    edges = corners - np.roll(corners, 1, axis=1)
+    is_upright = pd.Series((edges == 0).any(axis=2).all(axis=1), index=annotations.index)
+    by_class = is_upright.groupby(annotations["class_name"]).agg(["all", "size"])
+    names = by_class.index[by_class["all"] & (by_class["size"] >= MANY_UPRIGHT)]
+    first = annotations[annotations["class_name"].isin(names)].drop_duplicates("class_name")
+    issues = _issue_each(
+        first,
+        "no_angle",
+        lambda row: (
+            f"all {by_class['size'][row.class_name]:,} objects of {row.class_name!r} are upright "
+            "boxes: no angle can be learned from them"
+        ),
+        "kept",
     )
-    is_huge = annotations["long_side"] > LONG_TO_IMAGE * diagonals
-    huge = _issue_per_image(
-        annotations[is_huge], "huge", "objects longer than the image's diagonal"
-    )
-    filled = [table for table in (tiny, huge) if len(table)]
-    return pd.concat(filled, ignore_index=True) if filled else _no_issues()
+    return issues.assign(severity="info")
 
 
 def _measure_sides(annotations: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
     """Return the long and short side of each object's smallest rectangle, px."""
     qboxes = torch.from_numpy(corners_of(annotations).reshape(-1, 8))
-    chunks = [qbox_to_rbox(chunk)[:, 2:4] for chunk in qboxes.split(_CHUNK)]
-    sides = torch.cat(chunks).numpy()
+    sides = qbox_to_rbox(qboxes)[:, 2:4].numpy()
     return {"long_side": sides[:, 0], "short_side": sides[:, 1]}
 
 

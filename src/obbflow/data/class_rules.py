@@ -58,8 +58,26 @@ def apply_class_rules(
     return result.reset_index(drop=True), make_table(issues, DATA_ISSUES)
 
 
+def name_objects(annotations: pd.DataFrame, dataset: DatasetSection) -> "pd.Series[str]":
+    """Return the final class of each object that counts, in the index of ``annotations``.
+
+    Unlike `apply_class_rules` it says nothing about what is left out, and refuses no class.
+
+    Args:
+        annotations: Table ``annotations`` as read.
+        dataset: ``map_labels``, ``ignore_labels`` and ``difficult_strategy``.
+    """
+    names = _rename(annotations["class_name"], dataset)
+    counts = ~names.isin(dataset.ignore_labels or ())
+    if dataset.difficult_strategy != "keep":
+        counts &= ~annotations["difficult"]
+    return names[counts]
+
+
 def warn_about_unused_names(annotations: pd.DataFrame, dataset: DatasetSection) -> None:
     """Say which names in ``map_labels`` and ``ignore_labels`` no label has: they may be misspelt.
+
+    ``difficult_tags`` are gone from the classes once read, so of these only all can be missed.
 
     Args:
         annotations: Table ``annotations`` as read.
@@ -68,6 +86,12 @@ def warn_about_unused_names(annotations: pd.DataFrame, dataset: DatasetSection) 
     names = annotations["class_name"]
     _warn_about_unused("map_labels", dataset.map_labels or (), names)
     _warn_about_unused("ignore_labels", dataset.ignore_labels or (), _rename(names, dataset))
+    if dataset.difficult_tags and not annotations["difficult"].any():
+        tags = {tag for name in names.unique() for tag in name.split(", ")}
+        for tag in dataset.difficult_tags:
+            logger.warning(
+                "dataset.difficult_tags: no label has the tag %r%s", tag, did_you_mean(tag, tags)
+            )
 
 
 def require_objects(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 from torch.utils.data import Sampler
 
 SampleKey = tuple[int, int]  # index of the sample, epoch
@@ -31,21 +31,52 @@ def seeded_generator(seed: int, *key: int) -> Generator:
     return torch.Generator().manual_seed(int(state[0]) << 32 | int(state[1]))
 
 
+def draw_weighted(weights: Tensor, generator: Generator) -> Tensor:
+    """Return as many samples as there are, each in proportion to its weight.
+
+    Systematic: a sample whose share is 1.6 comes once or twice, never more and never less. With
+    equal weights each comes once.
+
+    Args:
+        weights: (N,) float64, above 0.
+        generator: Decides which samples are drawn, and their order.
+
+    Returns:
+        (N,) int64, indices in random order.
+    """
+    count = len(weights)
+    order = torch.randperm(count, generator=generator)
+    edges = weights[order].cumsum(0)
+    offset = torch.rand(1, dtype=torch.float64, generator=generator)
+    points = (torch.arange(count) + offset) * (edges[-1:] / count)
+    drawn = order[torch.searchsorted(edges, points, right=True).clamp(max=count - 1)]
+    return drawn[torch.randperm(count, generator=generator)]
+
+
 class EpochSampler(Sampler[SampleKey]):
-    """Visits every sample once an epoch, as ``(index, epoch)``.
+    """Visits every sample once an epoch, as ``(index, epoch)``; or by weight, as many in all.
 
     Args:
         length: Number of samples; 0 gives an empty epoch.
         shuffle: Draw an order from (seed, epoch); else ascending.
         seed: The experiment's seed.
+        weights: (length,) how often samples come compared with each other, see `draw_weighted`;
+            which ones come depends on (seed, epoch). None: each once.
 
     Raises:
-        ValueError: If ``length`` is negative.
+        ValueError: If ``length`` is negative, or ``weights`` are not ``length`` positive numbers.
     """
 
-    def __init__(self, length: int, *, shuffle: bool, seed: int) -> None:
+    def __init__(
+        self, length: int, *, shuffle: bool, seed: int, weights: Tensor | None = None
+    ) -> None:
         if length < 0:
             raise ValueError(f"length must not be negative, got {length}")
+        if weights is not None and (weights.shape != (length,) or not bool((weights > 0).all())):
+            raise ValueError(
+                f"weights must be {length} numbers above 0, got {tuple(weights.shape)}"
+            )
+        self.weights = weights
         self.length = length
         self.shuffle = shuffle
         self.seed = seed
@@ -60,9 +91,13 @@ class EpochSampler(Sampler[SampleKey]):
 
     def __iter__(self) -> Iterator[SampleKey]:
         epoch = self.epoch
+        generator = seeded_generator(self.seed, epoch)
+        if self.weights is not None and self.length:
+            order = draw_weighted(self.weights, generator)
+        else:
+            order = torch.randperm(self.length, generator=generator)
         if not self.shuffle:
-            return ((index, epoch) for index in range(self.length))
-        order = torch.randperm(self.length, generator=seeded_generator(self.seed, epoch))
+            order = order.sort().values
         return ((index, epoch) for index in order.tolist())
 
 

@@ -1,59 +1,61 @@
-"""The folder with the tile files, and the record of what each was cut from.
+"""The folder with the tile files, cut again only where something changed.
 
-A file's name ends in the first letters of a digest of all that it depends on, so tiles of other
-settings never take the place of those that an earlier ``tile_index`` names: an interrupted run
-leaves both usable. ``manifest.json`` says which files belong to which digest; it is replaced as a
-whole. Files that belong to no image any more are removed last, unless they are still in use.
+A file's name holds a digest of all that it depends on, so tiles of other settings never take the
+place of those that an earlier ``tile_index`` names: an interrupted run leaves both usable. Files
+that belong to no image any more are removed last, unless they are still in use.
 """
 
 import hashlib
 import io
 import json
 import logging
-import multiprocessing
-import os
-from collections.abc import Collection, Hashable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Collection, Hashable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from obbflow.config import DatasetSection, TilingSection
-from obbflow.data.images import undecodable_images
+from obbflow.data.executors import SerialExecutor, open_executor, run_jobs
 from obbflow.data.progress import track
-from obbflow.data.tile_pixels import PixelJob, PixelResult, cut_or_explain
-from obbflow.data.tile_tables import plan_tiles
+from obbflow.data.tile_check import GeometryCheck, check_geometry
+from obbflow.data.tile_manifest import (
+    FORMAT_VERSION,
+    Manifest,
+    note_image,
+    open_journal,
+    read_manifest,
+    write_manifest,
+)
+from obbflow.data.tile_pixels import PixelJob, TileJob, cut_or_explain, is_stored_as_shown
+from obbflow.data.tile_settings import keep_settings
+from obbflow.data.tile_tables import plan_tiles, scaled_size
 from obbflow.errors import DataError
-from obbflow.tables import CORNERS
+from obbflow.tables import CORNERS, TILE_INDEX
 
 logger = logging.getLogger(__name__)
 
-MANIFEST = "manifest.json"
-FORMAT_VERSION = 1
-"""To be raised when tiles are cut in another way, so that all are cut again."""
-
 _SMALL_WORK_PX = 20_000_000  # starting processes takes longer than cutting this
-_JOBS_A_WORKER = 2  # waiting or at work at once: bounds memory
 _MANY = 10
-
-Manifest = dict[str, dict[str, Any]]
-"""image_id -> {"digest": of all that its tiles depend on, "sha256": of the image file, which could
-be decoded, "tiles": {file below the store: its bytes}}."""
+_NAME_LENGTH = 40  # of an image in the names of its tiles: file systems allow 255 bytes in all
+_HEADER_THREADS = 4
+_JOBS_OF_ANY_EXECUTOR = 64  # submitted at once: results are small, jobs are descriptions only
 
 
 @dataclass(frozen=True)
 class TilingReport:
-    """Numbers of one run: all images and tiles, images cut and left as they were, files removed."""
+    """Numbers of one run: images, tiles, images cut and left as they were, files removed."""
 
     n_images: int
     n_tiles: int
     n_cut: int
     n_unchanged: int
     n_removed: int
+    geometry: GeometryCheck
 
 
 @dataclass(frozen=True)
@@ -73,17 +75,19 @@ def tile_data_set(
     store: Path,
     *,
     in_use: Collection[str] = (),
+    executor: Executor | None = None,
 ) -> TiledData:
     """Cut all images into tiles, again only where an image, its labels or a setting changed.
 
     Args:
         images: Table ``images``.
         annotations: Table ``annotations``.
-        dataset: Section ``dataset``; ``overlap`` counts here.
+        dataset: Section ``dataset``; ``overlap``, ``bands`` and ``stretch_percentiles`` count.
         tiling: Section ``tiling``.
         store: Folder of the tile files; made when missing. It holds nothing else.
         in_use: Tile files that are kept although no image has them any more: an earlier
             ``tile_index`` names them until the new one is written. The next call removes them.
+        executor: Who cuts; None: the one that ``tiling.executor`` names. It changes no tile.
 
     Returns:
         The tables and numbers.
@@ -91,61 +95,32 @@ def tile_data_set(
     Raises:
         DataError: If images cannot be decoded; all of them are named, and the others are cut.
     """
-    index, tile_annotations = plan_tiles(
-        images,
-        annotations,
-        tile_size=tiling.tile_size,
-        overlap=dataset.overlap,
-        min_visible=tiling.min_visible,
-        keep_empty=tiling.keep_empty,
-    )
+    index, tile_annotations = plan_tiles(images, annotations, dataset.overlap, tiling)
     store = store.expanduser().resolve()
-    digests = _digest_images(images, annotations, dataset.overlap, tiling)
-    files = [
-        f"{row['split']}/{row['tile_id']}.{digests[row['image_id']][:8]}.{tiling.image_format}"
-        for row in index.to_dict("records")
-    ]
-    index = index.assign(path=pd.array([str(store / file) for file in files], dtype="string"))
-    former = _read_manifest(store)
-    tiles_of: dict[Any, pd.DataFrame] = dict(iter(index.groupby("image_id", sort=False)))
-    contents = dict(zip(images["image_id"], images["sha256"], strict=True))
-    unchanged = {
-        image_id: {**former[image_id], "sha256": sha256}
-        for image_id, sha256 in contents.items()
-        if _is_unchanged(store, former.get(image_id), digests[image_id])
-    }
+    store.mkdir(parents=True, exist_ok=True)
+    digests = _digest_images(images, annotations, dataset, tiling)
+    in_place = _find_in_place(images) if dataset.bands is None else set()
+    paths = _choose_paths(index, images, in_place, digests, store, tiling.image_format)
+    index = index.assign(path=paths)
+    former = read_manifest(store)
     jobs = [
-        _make_job(image, tiles_of.get(image["image_id"]), tiling)
-        for image in images.to_dict("records")
-        if image["image_id"] not in unchanged
+        job
+        for job in _make_jobs(images, index, dataset, tiling, store)
+        if not _is_unchanged(store, former.get(job.image_id), digests[job.image_id])
     ]
     for folder in index["split"].unique():
-        (store / folder).mkdir(parents=True, exist_ok=True)
-    cut = _cut_all(jobs, digests, former, store, tiling.num_workers)
-    manifest = unchanged | {
-        image_id: {**entry, "sha256": contents[image_id]} for image_id, entry in cut.items()
-    }
-    _write_manifest(store, manifest)
+        (store / folder).mkdir(exist_ok=True)
+    cut = _cut_all(jobs, digests, store, tiling, executor)
+    manifest = {image_id: (former | cut)[image_id] for image_id in digests}
+    _log_stretched(manifest, cut)
+    write_manifest(store, manifest)
     n_removed = _remove_stale(store, manifest, in_use)
-    report = TilingReport(len(images), len(index), len(cut), len(unchanged), n_removed)
+    geometry = check_geometry(images, annotations, index, tile_annotations, dataset.overlap, tiling)
+    n_unchanged = len(images) - len(cut)
+    report = TilingReport(len(images), len(index), len(cut), n_unchanged, n_removed, geometry)
+    index = keep_settings(index[list(TILE_INDEX)], dataset.overlap, tiling)
+    index.attrs["geometry_check"] = asdict(geometry)
     return TiledData(index, tile_annotations, report)
-
-
-def require_decodable(images: pd.DataFrame, store: Path) -> None:
-    """Raise for images whose pixels cannot be decoded, before anything is made of the others.
-
-    Images whose very bytes were decoded before are not decoded again.
-
-    Args:
-        images: Table ``images``.
-        store: Folder of the tile files; it may be missing.
-
-    Raises:
-        DataError: Naming these images.
-    """
-    known = {entry.get("sha256") for entry in _read_manifest(store.expanduser()).values()}
-    new = images.loc[~images["sha256"].isin(known), "path"]
-    _raise_all(undecodable_images([Path(path) for path in new]))
 
 
 def tiles_in_use(tile_index: Path) -> frozenset[str]:
@@ -164,20 +139,14 @@ def tiles_in_use(tile_index: Path) -> frozenset[str]:
         return frozenset()
 
 
-def _raise_all(failures: list[str]) -> None:
-    """Raise for images that cannot be used, if there are any."""
-    if failures:
-        more = f"\nand {len(failures) - _MANY:,} more" if len(failures) > _MANY else ""
-        raise DataError("\n".join(sorted(failures)[:_MANY]) + more)
-
-
 def _digest_images(
-    images: pd.DataFrame, annotations: pd.DataFrame, overlap: int, tiling: TilingSection
+    images: pd.DataFrame,
+    annotations: pd.DataFrame,
+    dataset: DatasetSection,
+    tiling: TilingSection,
 ) -> dict[str, str]:
     """Return for each image the digest of all that its tiles depend on."""
-    settings = tiling.model_dump(mode="json", exclude={"num_workers"})
-    if tiling.image_format == "png":
-        del settings["jpeg_quality"]
+    settings = tiling.of_tiles()
     by_image = annotations.groupby("image_id").indices
     names = annotations["class_name"].to_numpy(dtype=object)
     corners = annotations[list(CORNERS)].to_numpy(dtype="<f8")
@@ -185,13 +154,47 @@ def _digest_images(
     digests = {}
     for image in images.to_dict("records"):
         rows = by_image.get(image["image_id"], [])
-        source = [FORMAT_VERSION, image["sha256"], image["split"]]
-        facts = [*source, overlap, settings, [*names[rows]]]
+        source = [image[name] for name in ("image_id", "sha256", "split", "is_tile")]
+        is_stretched = image["dtype"] != "uint8"
+        pixels = [dataset.bands, dataset.stretch_percentiles if is_stretched else None]
+        facts = [FORMAT_VERSION, *source, *pixels, dataset.overlap, settings, [*names[rows]]]
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
         digest.update(corners[rows].tobytes())
         digest.update(flags[rows].tobytes())
         digests[image["image_id"]] = digest.hexdigest()
     return digests
+
+
+def _choose_paths(
+    index: pd.DataFrame,
+    images: pd.DataFrame,
+    in_place: set[str],
+    digests: dict[str, str],
+    store: Path,
+    image_format: str,
+) -> "pd.Series[str]":
+    """Return the file of each tile: in the store, or the image itself that is used in place."""
+    of_image = dict(zip(images["image_id"], images["path"], strict=True))
+    paths = []
+    for tile in index.to_dict("records"):
+        image_id = tile["image_id"]
+        if image_id in in_place:
+            paths.append(of_image[image_id])
+            continue
+        # The name of the tile, with the image's own name alone in the place of its whole path.
+        start = image_id.rpartition("/")[2][:_NAME_LENGTH]
+        name = start + tile["tile_id"].removeprefix(image_id)
+        file = f"{name}.{digests[image_id][:16]}.{image_format}"
+        paths.append(str(store / tile["split"] / file))
+    return pd.Series(pd.array(paths, dtype="string"), index=index.index)
+
+
+def _find_in_place(images: pd.DataFrame) -> set[str]:
+    """Return the images that are tiles and need no conversion."""
+    tiles = images[images["is_tile"]]
+    with ThreadPoolExecutor(_HEADER_THREADS) as threads:
+        found = threads.map(is_stored_as_shown, tiles["path"], tiles["bands"], tiles["dtype"])
+        return {name for name, is_it in zip(tiles["image_id"], found, strict=True) if is_it}
 
 
 def _is_unchanged(store: Path, entry: dict[str, Any] | None, digest: str) -> bool:
@@ -206,113 +209,97 @@ def _size_bytes(path: Path) -> int | None:
     return path.stat().st_size if path.is_file() else None
 
 
-def _make_job(
-    image: dict[Hashable, Any], tiles: pd.DataFrame | None, tiling: TilingSection
-) -> PixelJob:
-    rows = [] if tiles is None else zip(tiles["x"], tiles["y"], tiles["path"], strict=True)
-    return PixelJob(
-        image_id=image["image_id"],
-        source=image["path"],
-        width=image["width"],
-        height=image["height"],
-        tiles=tuple((int(x), int(y), str(path)) for x, y, path in rows),
-        tile_size=tiling.tile_size,
-        image_format=tiling.image_format,
-        jpeg_quality=tiling.jpeg_quality,
+def _make_jobs(
+    images: pd.DataFrame,
+    index: pd.DataFrame,
+    dataset: DatasetSection,
+    tiling: TilingSection,
+    store: Path,
+) -> list[PixelJob]:
+    """Return one job an image, with the tiles that lie in the store."""
+    is_own = [Path(path).is_relative_to(store) for path in index["path"]]
+    own = index[np.array(is_own, dtype=bool)]
+    tiles_of = {name: rows.to_dict("records") for name, rows in own.groupby("image_id")}
+    return [
+        PixelJob(
+            image_id=image["image_id"],
+            source=image["path"],
+            width=image["width"],
+            height=image["height"],
+            bands=dataset.bands,
+            stretch=dataset.stretch_percentiles,
+            tiles=tuple(_make_tile(image, tile) for tile in tiles_of.get(image["image_id"], ())),
+            image_format=tiling.image_format,
+            jpeg_quality=tiling.jpeg_quality,
+        )
+        for image in images.to_dict("records")
+    ]
+
+
+def _make_tile(image: dict[Hashable, Any], tile: dict[Hashable, Any]) -> TileJob:
+    is_whole = pd.isna(tile["size"])
+    shown = (tile["width"], tile["height"])
+    return TileJob(
+        file=tile["path"],
+        x=tile["x"],
+        y=tile["y"],
+        width=shown[0],
+        height=shown[1],
+        canvas=shown if is_whole else (int(tile["size"]), int(tile["size"])),
+        image_size=scaled_size(image["width"], image["height"], tile["scale"]),
     )
 
 
 def _cut_all(
     jobs: list[PixelJob],
     digests: dict[str, str],
-    former: Manifest,
     store: Path,
-    num_workers: int,
+    tiling: TilingSection,
+    executor: Executor | None,
 ) -> Manifest:
     """Cut the images of all jobs and return their entries; what was done survives a failure."""
     done: Manifest = {}
     failures: list[str] = []
-    stretched: list[str] = []
-    try:
-        for job, outcome in track(_run(jobs, num_workers), len(jobs), "Cutting images"):
+    if not jobs:
+        return done
+    with _choose_executor(jobs, tiling, executor) as (chosen, at_once), open_journal(store) as file:
+        outcomes = run_jobs(chosen, cut_or_explain, jobs, at_once=at_once)
+        for job, outcome in track(outcomes, len(jobs), "Cutting images"):
             if isinstance(outcome, DataError):
                 failures.append(str(outcome))
                 continue
-            files = (Path(file).relative_to(store).as_posix() for _, _, file in job.tiles)
-            sizes = dict(zip(files, outcome.sizes_bytes, strict=True))
-            done[job.image_id] = {"digest": digests[job.image_id], "tiles": sizes}
-            if outcome.value_range is not None:
-                low, high = outcome.value_range
-                stretched.append(f"{job.image_id} from {low:g}..{high:g}")
-                logger.debug("Stretched %s to 0..255", stretched[-1])
-    finally:
-        if len(done) < len(jobs):
-            _write_manifest(store, former | done)
-    _raise_all(failures)
-    if stretched:
-        listed = ", ".join(sorted(stretched)[:_MANY])
-        logger.info("Stretched %d images to 0..255: %s", len(stretched), listed)
+            files = (Path(tile.file).relative_to(store).as_posix() for tile in job.tiles)
+            done[job.image_id] = {
+                "digest": digests[job.image_id],
+                "tiles": dict(zip(files, outcome.sizes_bytes, strict=True)),
+                "stretched": outcome.value_range,
+            }
+            note_image(file, job.image_id, done[job.image_id])
+    if failures:
+        more = f"\nand {len(failures) - _MANY:,} more" if len(failures) > _MANY else ""
+        raise DataError("\n".join(sorted(failures)[:_MANY]) + more)
     return done
 
 
-def _run(jobs: list[PixelJob], num_workers: int) -> Iterator[tuple[PixelJob, Any]]:
-    """Yield each job with its result or its DataError, in the order in which they end."""
-    workers = min(num_workers or _count_cores(), len(jobs))
+def _choose_executor(
+    jobs: list[PixelJob], tiling: TilingSection, executor: Executor | None
+) -> AbstractContextManager[tuple[Executor, int]]:
+    """Return a context with an executor and the number of jobs it takes at once."""
+    if executor is not None:
+        return nullcontext((executor, _JOBS_OF_ANY_EXECUTOR))
     work_px = sum(job.width * job.height for job in jobs)
-    if workers <= 1 or work_px <= _SMALL_WORK_PX:
-        for job in jobs:
-            yield job, cut_or_explain(job)
-        return
-    context = multiprocessing.get_context("spawn")  # forking after torch has started can lock up
-    with ProcessPoolExecutor(workers, mp_context=context) as executor:
-        waiting = iter(jobs)
-        pending: dict[Future[PixelResult | DataError], PixelJob] = {}
-        try:
-            while True:
-                free = workers * _JOBS_A_WORKER - len(pending)
-                for job in islice(waiting, free):
-                    pending[executor.submit(cut_or_explain, job)] = job
-                if not pending:
-                    return
-                ended, _ = wait(pending, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    yield pending.pop(future), future.result()
-        except BrokenProcessPool as error:
-            raise DataError(
-                "a tiling process was ended from outside, most likely because memory ran out: "
-                f"lower tiling.num_workers (now {workers})"
-            ) from error
-        finally:
-            executor.shutdown(wait=True, cancel_futures=True)
+    if tiling.executor == "process" and work_px <= _SMALL_WORK_PX:
+        return nullcontext((SerialExecutor(), 1))
+    return open_executor(tiling, len(jobs))
 
 
-def _count_cores() -> int:
-    """Return the cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _read_manifest(store: Path) -> Manifest:
-    """Return what the store holds; nothing when there is no readable record."""
-    path = store / MANIFEST
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        logger.warning("%s is not readable JSON: cutting all tiles again", path)
-        return {}
-    return content["images"] if content.get("version") == FORMAT_VERSION else {}
-
-
-def _write_manifest(store: Path, manifest: Manifest) -> None:
-    """Replace the record of the store as a whole."""
-    store.mkdir(parents=True, exist_ok=True)
-    partial = store / f"{MANIFEST}.{os.getpid()}.partial"
-    content = {"version": FORMAT_VERSION, "images": dict(sorted(manifest.items()))}
-    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
-    partial.replace(store / MANIFEST)
+def _log_stretched(manifest: Manifest, cut: Manifest) -> None:
+    """Say which of the images that were cut have more than 8 bits."""
+    ranges = {name: manifest[name]["stretched"] for name in cut}
+    stretched = [f"{name} from {ends[0]:g}..{ends[1]:g}" for name, ends in ranges.items() if ends]
+    if stretched:
+        listed = ", ".join(sorted(stretched)[:_MANY])
+        logger.info("Stretched %d images to 0..255: %s", len(stretched), listed)
 
 
 def _remove_stale(store: Path, manifest: Manifest, in_use: Collection[str]) -> int:

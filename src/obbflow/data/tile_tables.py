@@ -5,90 +5,135 @@ No pixel is touched here; ``tile_store`` writes the files.
 
 import hashlib
 import logging
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from obbflow.config import TilingSection
 from obbflow.data.class_rules import no_object_on_tiles
 from obbflow.data.progress import track
-from obbflow.data.tiling import CutObjects, ObjectCutter, windows
+from obbflow.data.tiling import CutObjects, ObjectCutter, Window, fuller_windows, windows
 from obbflow.tables import CORNERS, RBOX, TILE_ANNOTATIONS, TILE_INDEX, make_table
 
 logger = logging.getLogger(__name__)
 
+Image = Mapping[Hashable, Any]
+"""A row of table ``images``."""
 
-@dataclass
-class _Rows:
-    """Rows of both tables, as they come."""
 
-    tiles: list[tuple[str, str, str, int, int, int, int, int]] = field(default_factory=list)
-    objects: list[pd.DataFrame] = field(default_factory=list)
-    n_thinned: int = 0
+@dataclass(frozen=True)
+class TilePlace:
+    """Where a tile lies: ``x``, ``y``, ``width``, ``height`` in px of the image at ``scale``.
+
+    ``size`` is the side of the square that the tile is padded to, None for an image that is a tile
+    already.
+    """
+
+    scale: float
+    size: int | None
+    x: int
+    y: int
+    width: int
+    height: int
 
 
 def plan_tiles(
-    images: pd.DataFrame,
-    annotations: pd.DataFrame,
-    *,
-    tile_size: int,
-    overlap: int,
-    min_visible: float,
-    keep_empty: float,
+    images: pd.DataFrame, annotations: pd.DataFrame, overlap: int, tiling: TilingSection
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the tiles of all images, and the objects and ignore regions on each.
 
     Args:
         images: Table ``images``.
         annotations: Table ``annotations``; its ignore regions stay such.
-        tile_size: Side of a tile, px.
         overlap: Of neighbouring tiles, px.
-        min_visible: Share of an object's area inside, below which it is an ignore region.
-        keep_empty: Share of the training tiles without an object that is kept. Which ones depends
-            on their names alone.
+        tiling: Section ``tiling``. Which tiles without an object stay depends on their names.
 
     Returns:
-        Table ``tile_index`` with an empty ``path``, in the order of ``images`` and row by row
-        within one; and table ``tile_annotations``.
+        Table ``tile_index`` with an empty ``path`` and one more column ``size`` (of the padded
+        tile, px; missing for an image that is a tile already), in the order of ``images``, scales
+        and sizes; and table ``tile_annotations``.
     """
-    rows = _Rows()
-    by_image = annotations.groupby("image_id").indices
-    nothing = np.array([], dtype=np.int64)
+    of_image = _ObjectsOfImages(annotations)
+    tiles: list[tuple[Any, ...]] = []
+    found: list[tuple[NDArray[np.int64], CutObjects, NDArray[np.bool_]]] = []
+    n_thinned = 0
     for image in track(images.to_dict("records"), len(images), "Cutting labels"):
-        image_id, split = image["image_id"], image["split"]
-        objects = annotations.iloc[by_image.get(image_id, nothing)]
-        cutter = ObjectCutter(objects[list(CORNERS)].to_numpy(np.float64))
-        for x, y in windows(image["width"], image["height"], tile_size, overlap):
-            width = min(tile_size, image["width"] - x)
-            height = min(tile_size, image["height"] - y)
-            cut = cutter.cut(x, y, width, height, min_visible)
-            ignore = cut.ignore | objects["ignore"].to_numpy(bool)[cut.rows]
-            tile_id = f"{image_id.replace('/', '__')}__{tile_size}__{x}___{y}"
+        rows, cut_all = of_image.cut(image, overlap, tiling)
+        for place, cut in cut_all:
+            ignore = cut.ignore | of_image.ignore[rows[cut.rows]]
+            tile_id = name_tile(image["image_id"], place)
             n_objects = int((~ignore).sum())
-            if n_objects == 0 and split == "train" and _share(tile_id) >= keep_empty:
-                rows.n_thinned += 1
+            is_train = image["split"] == "train"
+            if n_objects == 0 and is_train and _share(tile_id) >= tiling.keep_empty:
+                n_thinned += 1
                 continue
-            rows.tiles.append((tile_id, image_id, split, x, y, width, height, n_objects))
-            if len(cut.rows):
-                rows.objects.append(_describe_objects(tile_id, objects, cut, ignore))
-    if rows.n_thinned:
-        logger.info("Left out %s training tiles without objects", f"{rows.n_thinned:,}")
-    columns = [name for name in TILE_INDEX if name != "path"]
-    index = make_table(pd.DataFrame(rows.tiles, columns=columns).assign(path=""), TILE_INDEX)
-    objects_found = pd.concat(rows.objects, ignore_index=True) if rows.objects else None
-    tile_annotations = make_table(objects_found, TILE_ANNOTATIONS)
-    _warn_about_lost(annotations, tile_annotations, min_visible)
+            box = (place.x, place.y, place.width, place.height)
+            facts = (tile_id, image["image_id"], image["split"], *box)
+            tiles.append((*facts, "", n_objects, place.scale, place.size))
+            found.append((rows[cut.rows], cut, ignore))
+    if n_thinned:
+        logger.info("Left out %s training tiles without objects", f"{n_thinned:,}")
+    sized = TILE_INDEX | {"size": "Int64"}
+    index = make_table(pd.DataFrame(tiles, columns=list(sized)), sized)
+    tile_annotations = _describe_objects(index["tile_id"], annotations, found)
+    _warn_about_lost(annotations, tile_annotations, tiling.min_visible)
     return index, tile_annotations
+
+
+def list_places(image: Image, overlap: int, tiling: TilingSection) -> list[TilePlace]:
+    """Return where the tiles of an image lie.
+
+    Args:
+        image: Row of table ``images``. One that ``is_tile`` is its only tile, whatever the size;
+            validation images are cut at scale 1 into tiles of ``tile_size`` alone.
+        overlap: Of neighbouring tiles, px.
+        tiling: Section ``tiling``.
+    """
+    if image["is_tile"]:
+        return [TilePlace(1.0, None, 0, 0, image["width"], image["height"])]
+    is_train = image["split"] == "train"
+    sizes = (tiling.tile_size, *(tiling.extra_tile_sizes if is_train else ()))
+    places = []
+    for scale in tiling.scales if is_train else (1.0,):
+        width, height = scaled_size(image["width"], image["height"], scale)
+        for x, y, size in _list_windows(width, height, sizes, overlap, tiling):
+            shown = min(size, width - x), min(size, height - y)
+            places.append(TilePlace(scale, size, x, y, *shown))
+    return places
+
+
+def scaled_size(width: int, height: int, scale: float) -> tuple[int, int]:
+    """Return the size of an image that was resized by ``scale``, px, at least 1 each."""
+    return max(1, round(width * scale)), max(1, round(height * scale))
+
+
+def name_tile(image_id: str, place: TilePlace) -> str:
+    """Return the name of a tile, which no other tile has.
+
+    What follows the image's name has a form of its own (the numbers hold no underscore), so two
+    images never share a tile's name, however they are called. Nothing reads it.
+
+    Example:
+        >>> name_tile("train/P1", TilePlace(1.0, 1024, 824, 0, 1024, 900))
+        'train/P1__1024__824___0'
+    """
+    if place.size is None:
+        return f"{image_id}__tile"
+    scale = "" if place.scale == 1 else f"@{place.scale!r}"
+    return f"{image_id}__{place.size}{scale}__{place.x}___{place.y}"
 
 
 def require_tile_with_object(
     images: pd.DataFrame,
     annotations: pd.DataFrame,
     where: str,
-    *,
-    tile_size: int,
     overlap: int,
-    min_visible: float,
+    tiling: TilingSection,
 ) -> None:
     """Raise unless some training tile shows enough of an object; stops at the first that does.
 
@@ -96,27 +141,66 @@ def require_tile_with_object(
         images: Table ``images``.
         annotations: Table ``annotations``.
         where: The data set's folder, for the message.
-        tile_size: Side of a tile, px.
         overlap: Of neighbouring tiles, px.
-        min_visible: Share of an object's area inside, below which it is an ignore region.
+        tiling: Section ``tiling``.
 
     Raises:
         DataError: If no training tile does.
     """
-    by_image = annotations[~annotations["ignore"]].groupby("image_id")
-    n_tiles = 0
-    for image in images[images["split"] == "train"].to_dict("records"):
-        corners = windows(image["width"], image["height"], tile_size, overlap)
-        n_tiles += len(corners)
-        if image["image_id"] not in by_image.indices:
-            continue
-        objects = by_image.get_group(image["image_id"])
-        cutter = ObjectCutter(objects[list(CORNERS)].to_numpy(np.float64))
-        for x, y in corners:
-            width, height = min(tile_size, image["width"] - x), min(tile_size, image["height"] - y)
-            if not cutter.cut(x, y, width, height, min_visible).ignore.all():
+    train = images[images["split"] == "train"].to_dict("records")
+    of_image = _ObjectsOfImages(annotations[~annotations["ignore"]])
+    for image in train:
+        if image["image_id"] in of_image.rows:
+            _, cut_all = of_image.cut(image, overlap, tiling)
+            if any(not cut.ignore.all() for _, cut in cut_all):
                 return
+    n_tiles = sum(len(list_places(image, overlap, tiling)) for image in train)
     raise no_object_on_tiles(where, n_tiles)
+
+
+class _ObjectsOfImages:
+    """The objects of all images, as arrays, ready to be cut image by image."""
+
+    def __init__(self, annotations: pd.DataFrame) -> None:
+        self.rows: dict[Any, Any] = dict(annotations.groupby("image_id").indices.items())
+        self.ignore = annotations["ignore"].to_numpy(bool)
+        self._corners = annotations[list(CORNERS)].to_numpy(np.float64)
+
+    def cut(
+        self, image: Image, overlap: int, tiling: TilingSection
+    ) -> tuple[NDArray[np.int64], Iterator[tuple[TilePlace, CutObjects]]]:
+        """Return the rows of an image's objects, and what each tile shows of these."""
+        rows = self.rows.get(image["image_id"], np.array([], dtype=np.int64))
+        return rows, self._cut(image, self._corners[rows], overlap, tiling)
+
+    @staticmethod
+    def _cut(
+        image: Image, corners: NDArray[np.float64], overlap: int, tiling: TilingSection
+    ) -> Iterator[tuple[TilePlace, CutObjects]]:
+        width, height = image["width"], image["height"]
+        of_scale = groupby(list_places(image, overlap, tiling), key=lambda place: place.scale)
+        for scale, group in of_scale:
+            places = list(group)
+            # The sides are whole px, so the true factors differ a little from scale.
+            resized = scaled_size(width, height, scale)
+            factors = np.array([resized[0] / width, resized[1] / height])
+            boxes = np.array([(each.x, each.y, each.width, each.height) for each in places])
+            yield from zip(
+                places,
+                ObjectCutter(corners * np.tile(factors, 4)).cut_all(
+                    boxes, tiling.min_visible, keep_corners=tiling.corners == "untouched"
+                ),
+                strict=True,
+            )
+
+
+def _list_windows(
+    width: int, height: int, sizes: tuple[int, ...], overlap: int, tiling: TilingSection
+) -> list[Window]:
+    if tiling.window_rule == "mmrotate":
+        overlaps = [overlap] * len(sizes)
+        return fuller_windows(width, height, sizes, overlaps, tiling.min_image_rate)
+    return [Window(x, y, size) for size in sizes for x, y in windows(width, height, size, overlap)]
 
 
 def _share(tile_id: str) -> float:
@@ -125,20 +209,25 @@ def _share(tile_id: str) -> float:
 
 
 def _describe_objects(
-    tile_id: str, objects: pd.DataFrame, cut: CutObjects, ignore: np.ndarray
+    tile_ids: "pd.Series[str]",
+    annotations: pd.DataFrame,
+    found: list[tuple[NDArray[np.int64], CutObjects, NDArray[np.bool_]]],
 ) -> pd.DataFrame:
-    shown = objects.iloc[cut.rows]
-    return pd.DataFrame(
-        {
-            "tile_id": tile_id,
-            "class_name": shown["class_name"].to_numpy(),
-            **dict(zip(RBOX, cut.rboxes.T, strict=True)),
-            "difficult": shown["difficult"].to_numpy(),
-            "ignore": ignore,
-            "iof": cut.iof,
-            "object_id": shown["object_id"].to_numpy(),
-        }
-    )
+    """Return table ``tile_annotations`` from what was found on each tile."""
+    if not found:
+        return make_table(None, TILE_ANNOTATIONS)
+    shown = annotations.take(np.concatenate([rows for rows, _, _ in found]))
+    rboxes = np.concatenate([cut.rboxes for _, cut, _ in found])
+    columns = {
+        "tile_id": tile_ids.to_numpy().repeat([len(rows) for rows, _, _ in found]),
+        "class_name": shown["class_name"].to_numpy(),
+        **dict(zip(RBOX, rboxes.T, strict=True)),
+        "difficult": shown["difficult"].to_numpy(),
+        "ignore": np.concatenate([ignore for _, _, ignore in found]),
+        "iof": np.concatenate([cut.iof for _, cut, _ in found]),
+        "object_id": shown["object_id"].to_numpy(),
+    }
+    return make_table(columns, TILE_ANNOTATIONS)
 
 
 def _warn_about_lost(

@@ -3,7 +3,9 @@
 Shapes: N objects of one image; rboxes (N, 5) px and radians, le90; qboxes (N, 8) px.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import shapely
@@ -16,8 +18,20 @@ ROUNDING = 1e-9
 """Shares of an area that differ by less are equal."""
 WHOLE = 1 - ROUNDING
 """An object with this share of its area inside is whole: its box is kept exactly."""
+_PAIRS_AT_ONCE = 2_000_000  # of tile and object: bounds memory
 MIN_VISIBLE_AREA = 0.5
 """A visible part that is smaller, px^2, and no object by ``min_visible``, is left out."""
+
+NEARLY_BEST = 0.01
+"""Windows that the image fills by so much less than the best one are as good."""
+
+
+class Window(NamedTuple):
+    """A square of an image, px; it may reach beyond the right and lower border."""
+
+    x: int
+    y: int
+    size: int
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,39 @@ def windows(width: int, height: int, tile_size: int, overlap: int) -> list[tuple
     return [(x, y) for y in rows for x in columns]
 
 
+def fuller_windows(
+    width: int, height: int, sizes: Sequence[int], overlaps: Sequence[int], min_image_rate: float
+) -> list[Window]:
+    """Return the windows of MMRotate's splitting tool: those that the image fills well.
+
+    Windows of all sizes, as `windows` has them but column by column. Those of which at most
+    ``min_image_rate`` lies inside the image are left out; when that would be all of them, those
+    that are filled best, to within one percent, stay.
+
+    Args:
+        width: Of the image, px, at least 1.
+        height: Of the image, px, at least 1.
+        sizes: Sides of the windows, px.
+        overlaps: Of neighbouring windows, px, one for each size.
+        min_image_rate: Share of a window, from 0 to below 1.
+
+    Source: MMRotate 0.3, tools/data/dota/split/img_split.py (``img_rate_thr``).
+
+    Example:
+        >>> fuller_windows(600, 600, sizes=[512, 1024], overlaps=[0, 0], min_image_rate=0.6)[:2]
+        [Window(x=0, y=0, size=512), Window(x=0, y=88, size=512)]
+    """
+    found = [
+        Window(x, y, size)
+        for size, overlap in zip(sizes, overlaps, strict=True)
+        for x, y in sorted(windows(width, height, size, overlap))
+    ]
+    rates = [min(size, width - x) * min(size, height - y) / size**2 for x, y, size in found]
+    if max(rates) <= min_image_rate:
+        min_image_rate = max(rates) - NEARLY_BEST
+    return [window for window, rate in zip(found, rates, strict=True) if rate > min_image_rate]
+
+
 def _starts(length: int, tile_size: int, stride: int) -> list[int]:
     last = max(length - tile_size, 0)
     return [*range(0, last, stride), last]
@@ -86,7 +133,16 @@ class ObjectCutter:
         self._areas = shapely.area(self._hulls)
         self._rboxes = qbox_to_rbox(torch.from_numpy(corners.reshape(-1, 8))).numpy()
 
-    def cut(self, x: int, y: int, width: int, height: int, min_visible: float) -> CutObjects:
+    def cut(
+        self,
+        x: int,
+        y: int,
+        width: int,
+        height: int,
+        min_visible: float,
+        *,
+        keep_corners: bool = False,
+    ) -> CutObjects:
         """Return what the rectangle from (x, y) shows of the objects.
 
         An object that is whole inside keeps its box. Of another one the visible part is boxed in
@@ -99,29 +155,55 @@ class ObjectCutter:
             width: Of the part that shows the image, px.
             height: The same.
             min_visible: Share of an object's area, in (0, 1].
+            keep_corners: An object that is cut keeps its box too, which then reaches outside.
 
         Returns:
             The objects of which something is visible; boxes are relative to (x, y).
         """
-        start = np.array([x, y], dtype=np.float64)
-        end = np.array([x + width, y + height], dtype=np.float64)
-        touching = ((self._low < end) & (self._high > start)).all(axis=1)
-        inside = ((self._low >= start) & (self._high <= end)).all(axis=1)
-        iof = inside.astype(np.float64)
-        rboxes = self._rboxes.copy()
+        places = np.array([[x, y, width, height]])
+        return self.cut_all(places, min_visible, keep_corners=keep_corners)[0]
 
-        crossing = np.flatnonzero(touching & ~inside)
-        parts = shapely.intersection(self._hulls[crossing], shapely.box(*start, *end))
-        iof[crossing] = shapely.area(parts) / self._areas[crossing]
-        has_area = iof[crossing] > 0
-        cut = crossing[has_area & (iof[crossing] < WHOLE)]
-        rboxes[cut] = _box_parts(parts[has_area & (iof[crossing] < WHOLE)], rboxes[cut])
+    def cut_all(
+        self, places: NDArray[np.int64], min_visible: float, *, keep_corners: bool = False
+    ) -> list[CutObjects]:
+        """Return what each of (T, 4) rectangles x, y, width, height shows; see `cut`."""
+        step = max(1, _PAIRS_AT_ONCE // max(1, len(self._hulls)))
+        chunks = (places[start : start + step] for start in range(0, len(places), step))
+        return [
+            found
+            for chunk in chunks
+            for found in self._cut_some(chunk, min_visible, keep_corners=keep_corners)
+        ]
+
+    def _cut_some(
+        self, places: NDArray[np.int64], min_visible: float, *, keep_corners: bool
+    ) -> list[CutObjects]:
+        """Return what each rectangle shows; looks at all pairs of rectangle and object at once."""
+        starts = places[:, None, :2].astype(np.float64)
+        ends = starts + places[:, None, 2:]
+        touching = ((self._low < ends) & (self._high > starts)).all(axis=2)
+        tiles, rows = np.nonzero(touching)  # P pairs, tile by tile, objects in order
+        inside = ((self._low[rows] >= starts[tiles, 0]) & (self._high[rows] <= ends[tiles, 0])).all(
+            axis=1
+        )
+        iof = inside.astype(np.float64)
+        rboxes = self._rboxes[rows]
+
+        crossing = np.flatnonzero(~inside)
+        frames = shapely.box(*starts[:, 0].T, *ends[:, 0].T)
+        parts = shapely.intersection(self._hulls[rows[crossing]], frames[tiles[crossing]])
+        iof[crossing] = shapely.area(parts) / self._areas[rows[crossing]]
+        is_cut = (iof[crossing] > 0) & (iof[crossing] < WHOLE)
+        if not keep_corners:
+            rboxes[crossing[is_cut]] = _box_parts(parts[is_cut], rboxes[crossing[is_cut]])
 
         ignore = iof < min_visible - ROUNDING
-        keep = (iof > 0) & ~(ignore & (iof * self._areas < MIN_VISIBLE_AREA))
-        rows = np.flatnonzero(keep)
-        shift = np.array([x, y, 0, 0, 0], dtype=np.float64)
-        return CutObjects(rows, rboxes[rows] - shift, np.minimum(iof[rows], 1.0), ignore[rows])
+        keep = (iof > 0) & ~(ignore & (iof * self._areas[rows] < MIN_VISIBLE_AREA))
+        rboxes[:, :2] -= starts[tiles, 0]
+        cuts = np.searchsorted(tiles[keep], np.arange(1, len(places)))
+        columns = (rows[keep], rboxes[keep], np.minimum(iof[keep], 1.0), ignore[keep])
+        split = (np.split(column, cuts) for column in columns)
+        return [CutObjects(*found) for found in zip(*split, strict=True)]
 
 
 def _box_parts(parts: NDArray[np.object_], rboxes: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -20,6 +20,7 @@ from obbflow.config import (
     Section,
     TilingSection,
 )
+from obbflow.data.images import STRETCH_PERCENTILES
 from obbflow.errors import CheckpointError, ConfigError, did_you_mean
 from obbflow.models import build_model, load_checkpoint
 
@@ -41,6 +42,8 @@ class WindowSettings:
         score_thresholds: Class name -> lowest score that stays; all classes in id order.
         nms_iou_threshold: For detections of neighbouring windows.
         nms_class_agnostic: Whether boxes of different classes suppress each other.
+        bands: Of an image that become red, green and blue; see ``open_image``.
+        stretch_percentiles: Of images of more than 8 bits; see there.
     """
 
     tile_size: int
@@ -49,6 +52,8 @@ class WindowSettings:
     score_thresholds: dict[str, float]
     nms_iou_threshold: float
     nms_class_agnostic: bool
+    bands: tuple[int, ...] | None = None
+    stretch_percentiles: tuple[float, float] = STRETCH_PERCENTILES
 
     @property
     def class_names(self) -> list[str]:
@@ -160,6 +165,8 @@ def choose_settings(
         score_thresholds=thresholds,
         nms_iou_threshold=model.final_nms_iou_threshold,
         nms_class_agnostic=model.nms_class_agnostic,
+        bands=dataset.bands,
+        stretch_percentiles=dataset.stretch_percentiles,
     )
 
 

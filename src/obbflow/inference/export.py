@@ -12,9 +12,9 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from obbflow.data.images import Georeference, read_georeference
 from obbflow.errors import DataError
 from obbflow.geometry import rbox_to_qbox
-from obbflow.inference.georeference import Georeference, read_georeference
 from obbflow.tables import DETECTIONS, RBOX, check_table
 
 logger = logging.getLogger(__name__)

@@ -8,13 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import torch
-from PIL import Image
 from torch import Generator, Tensor
 
-from obbflow.data.images import load_image
+from obbflow.data.images import PixelSource, open_image
 from obbflow.data.progress import track
 from obbflow.data.tiling import windows
 from obbflow.data.transforms import EvalTransform
@@ -149,30 +147,32 @@ def is_central(rboxes: Tensor, window: Window, margin: float) -> Tensor:
 def _read_windows(
     plan: Sequence[tuple[str, list[Window]]], detector: Detector
 ) -> Iterator[WindowPixels]:
-    """Yield every window; each image is decoded once, when its turn comes."""
+    """Yield every window; each image is opened once, when its turn comes."""
     transform = EvalTransform(detector.preprocessing)
-    tile_size = detector.settings.tile_size
+    settings = detector.settings
+    tile_size = settings.tile_size
     for path, of_image in plan:
-        image, _ = load_image(Path(path))
-        last = of_image[-1]
-        expected = (last.x + last.width, last.y + last.height)
-        if image.size != expected:
-            raise DataError(
-                f"{path}: {image.size[0]} x {image.size[1]} px, but {expected[0]} x {expected[1]} "
-                "when it was read first; start again once nobody writes to the folder"
-            )
-        for window in of_image:
-            part, target = transform(
-                _crop(image, window), _no_objects(), (tile_size, tile_size), Generator()
-            )
-            scale_x, scale_y = target["scale"].tolist()
-            yield WindowPixels(window, part, (scale_x, scale_y))
+        stretch = settings.stretch_percentiles
+        with open_image(Path(path), bands=settings.bands, stretch=stretch) as image:
+            last = of_image[-1]
+            expected = (last.x + last.width, last.y + last.height)
+            if (image.width, image.height) != expected:
+                raise DataError(
+                    f"{path}: {image.width} x {image.height} px, but {expected[0]} x {expected[1]} "
+                    "when it was read first; start again once nobody writes to the folder"
+                )
+            for window in of_image:
+                part, target = transform(
+                    _crop(image, window), _no_objects(), (tile_size, tile_size), Generator()
+                )
+                scale_x, scale_y = target["scale"].tolist()
+                yield WindowPixels(window, part, (scale_x, scale_y))
 
 
-def _crop(image: Image.Image, window: Window) -> Tensor:
+def _crop(image: PixelSource, window: Window) -> Tensor:
     """Return a window of the image, (3, H, W) uint8 RGB."""
-    box = (window.x, window.y, window.x + window.width, window.y + window.height)
-    return torch.from_numpy(np.array(image.crop(box).convert("RGB"))).permute(2, 0, 1).contiguous()
+    pixels = image.read(window.x, window.y, window.width, window.height)
+    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 
 
 def _no_objects() -> Target:

@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from obbflow.config import EvaluationSection
+from obbflow.data.statistics import count_on_tiles
 from obbflow.evaluation import evaluate_detections
 from obbflow.reporting import figures
 from obbflow.reporting.drawing import draw_tile, marks_of_tile, pick_tiles
@@ -119,6 +120,7 @@ def render_report(data: ReportData) -> str:
         classes=_class_rows(data.class_metrics, data.class_weights),
         training_figures=_draw(data, ("loss_curve", "score_curve", "loss_parts", "lr_curve")),
         class_figures=_draw(data, ("class_ap", "precision_recall_curves")),
+        object_counts=_rows(count_on_tiles(data.tile_index, data.tile_annotations)),
         data_figures=_draw(data, ("class_balance", "object_sizes")),
         fold_figures=len(data.class_metrics) > _FEW_ROWS,
         tiles=_draw_tiles(data),
@@ -194,8 +196,11 @@ def _fill_texts(issues: pd.DataFrame) -> pd.DataFrame:
 
 
 def _count_kinds(issues: pd.DataFrame) -> pd.DataFrame:
-    """Return how often each kind of issue occurs, the most frequent first."""
-    counts = issues.groupby(["severity", "kind", "action"]).size().rename("count").reset_index()
+    """Return how often each kind of issue occurs and where first, the most frequent first."""
+    line = issues["line"].map(lambda number: "" if pd.isna(number) else f":{number}")
+    places = issues.assign(first=issues["file"] + line.astype(object))
+    kinds = places.groupby(["severity", "kind", "action"])["first"].agg(["size", "first"])
+    counts = kinds.rename(columns={"size": "count"}).reset_index()
     return counts.sort_values("count", ascending=False, kind="stable")
 
 

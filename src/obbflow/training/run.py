@@ -29,6 +29,7 @@ from obbflow.config import (
     TrainingSection,
 )
 from obbflow.data.class_weights import class_weight_vector
+from obbflow.data.hard_tiles import weigh_tiles
 from obbflow.data.loader import build_loader
 from obbflow.data.sampler import EpochSampler
 from obbflow.data.tile_dataset import TileDataset
@@ -181,7 +182,8 @@ def build_tiles(
     """Return the tiles of a split and a loader over them; only training is shuffled and moved.
 
     Raises:
-        DataError: If tile files are missing, or there is no training tile.
+        DataError: If tile files are missing, there is no training tile, or scores of tiles
+            (``dataset.tile_metrics_csv``) cannot be used.
     """
     is_training = split == "train"
     seed = sections.experiment.seed
@@ -197,7 +199,10 @@ def build_tiles(
         seed=seed,
     )
     sampler = EpochSampler(
-        len(tiles), shuffle=is_training and sections.data_loader.shuffle, seed=seed
+        len(tiles),
+        shuffle=is_training and sections.data_loader.shuffle,
+        seed=seed,
+        weights=weigh_tiles(tiles.tile_ids, sections.dataset) if is_training else None,
     )
     where: Literal["cpu", "cuda"] = "cuda" if device_type == "cuda" else "cpu"
     return tiles, build_loader(tiles, sampler, sections.data_loader, device_type=where)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from obbflow.config.tiling import WORK_KEYS
 from obbflow.errors import TrainingError
 
 STATUS_FILE = "status.json"
@@ -20,7 +21,7 @@ _FREE_KEYS = {
     "dataset": ("data_root",),
     "training": ("progress_bar",),
     "data_loader": ("num_workers", "pin_memory"),
-    "tiling": ("num_workers",),
+    "tiling": WORK_KEYS,
 }
 # Of section checkpoint: the weights that a training starts from decide its result too.
 _START_KEYS = (

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import yaml
 from pydantic import ValidationError
@@ -132,10 +134,42 @@ def test_real_images_need_a_data_root():
 
 
 @pytest.mark.parametrize(
-    ("data_root", "draws"), [(None, True), ("photos", False)], ids=["alone", "with a data root"]
+    ("keys", "draws"),
+    [({}, True), ({"data_root": "photos"}, False), ({"train_tiles_dirs": ["tiles"]}, False)],
+    ids=["alone", "with a data root", "with tiles"],
 )
-def test_demo_scenes_are_drawn_only_without_a_data_root(data_root, draws):
-    assert DatasetSection(format="synthetic", data_root=data_root).draws_demo is draws
+def test_demo_scenes_are_drawn_only_without_images_of_the_user(keys, draws):
+    assert DatasetSection(format="synthetic", **keys).draws_demo is draws
+
+
+def test_ready_tiles_to_train_on_do_without_a_data_root():
+    section = DatasetSection(train_tiles_dir="a", train_tiles_dirs=["b"], val_tiles_dir="c")
+    assert section.tile_roots("train") == (Path("a"), Path("b"))
+    assert section.tile_roots("val") == (Path("c"),)
+    assert section.place == "a, b, c"
+    with pytest.raises(ValidationError, match=r"data_root: required for dataset\.format 'dota'"):
+        DatasetSection(val_tiles_dir="c")
+
+
+@pytest.mark.parametrize("given", ["1.5", 1.5], ids=["text", "number, as YAML reads it"])
+def test_version_of_dota_may_be_written_as_a_number(given):
+    section = DatasetSection(data_root="a", dota_version=given)
+    assert section.dota_version == "1.5"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"bands": [1, 2]}, r"one band or three, got 2: \[1, 2\]"),
+        ({"bands": []}, "one band or three, got 0"),
+        ({"bands": [0, 1, 2]}, "greater than 0"),
+        ({"stretch_percentiles": [98, 2]}, r"first must be below the second, got \[98.0, 2.0\]"),
+        ({"stretch_percentiles": [0, 101]}, "less than or equal to 100"),
+    ],
+)
+def test_bands_and_percentiles_that_make_no_picture_are_refused(given, message):
+    with pytest.raises(ValidationError, match=message):
+        DatasetSection(format="synthetic", **given)
 
 
 def test_every_section_is_frozen_and_says_what_it_is():

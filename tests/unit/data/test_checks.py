@@ -134,6 +134,34 @@ def test_object_longer_than_its_image_is_noted():
     assert set(issues["kind"]) == {"partly_outside", "huge"}
 
 
+def test_thin_object_is_noted():
+    _, issues = check(level_box(0, 5, 100, 7), level_box(0, 20, 100, 21.9))
+    assert issues.loc[issues["kind"] == "thin", "line"].tolist() == [4]
+
+
+def test_class_without_an_angle_is_noted_from_20_objects_on():
+    upright = [level_box(x, 5, x + 3, 9) for x in range(20)]
+    _, issues = check(*upright)
+    (issue,) = issues.to_dict("records")
+    assert (issue["kind"], issue["severity"], issue["line"]) == ("no_angle", "info", 3)
+    assert issue["message"].startswith("all 20 objects of 'ship' are upright boxes")
+    turned = [[40, 40, 43, 41, 42, 44, 39, 43]]
+    for boxes in (upright[1:], upright + turned):
+        assert "no_angle" not in set(check(*boxes)[1]["kind"])
+
+
+def test_class_name_that_is_nearly_another_is_noted_as_it_is_after_map_labels():
+    names = ["ship", "Ship", "ship", "boat"]
+    _, issues = check(*[level_box(x, 5, x + 3, 9) for x in range(4)], names=names)
+    assert issues[["kind", "line", "action"]].values.tolist() == [
+        ["class_name_near_miss", 4, "kept"]
+    ]
+    mapped = DatasetSection(data_root="unused", map_labels={"Ship": "ship"})
+    rows = [("P1", name, level_box(x, 5, x + 3, 9)) for x, name in enumerate(names)]
+    _, issues = check_annotations(IMAGES, annotations_table(*rows), NO_ISSUES, mapped)
+    assert issues.empty
+
+
 def test_issues_of_reading_come_first():
     earlier = make_table([{"file": "a", "kind": "field_count"}], DATA_ISSUES)
     _, issues = check_annotations(

@@ -70,6 +70,19 @@ def test_setting_that_fits_no_label_is_warned_about(caplog):
     assert "dataset.ignore_labels: no label has the class 'car'" in caplog.text
 
 
+def test_difficult_tags_that_mark_nothing_are_warned_about(caplog):
+    rules = DatasetSection(
+        format="airbus_playground", data_root="unused", difficult_tags=("Hidden",)
+    )
+    warn_about_unused_names(table("ship", "plane", difficult=[True, False]), rules)
+    assert caplog.text == ""
+    warn_about_unused_names(table("ship, hidden", "plane"), rules)
+    assert (
+        "dataset.difficult_tags: no label has the tag 'Hidden', did you mean 'hidden'?"
+        in caplog.text
+    )
+
+
 def test_no_rule_changes_nothing(caplog):
     annotations = table("ship", "plane")
     with caplog.at_level(logging.INFO):

@@ -1,7 +1,9 @@
+from collections import Counter
+
 import pytest
 import torch
 
-from obbflow.data.sampler import EpochSampler, EvenBatchSampler, seeded_generator
+from obbflow.data.sampler import EpochSampler, EvenBatchSampler, draw_weighted, seeded_generator
 
 
 def draw(seed, *key):
@@ -51,6 +53,54 @@ def test_order_depends_on_seed_and_epoch_alone():
     assert straight == resumed
     assert order(0, 4) != resumed
     assert order(1, 3) != resumed
+
+
+def draws(weights, epoch, *, shuffle=True, seed=0):
+    sampler = EpochSampler(len(weights), shuffle=shuffle, seed=seed, weights=torch.tensor(weights))
+    sampler.set_epoch(epoch)
+    assert {drawn for _, drawn in sampler} <= {epoch}
+    return [index for index, _ in sampler]
+
+
+def test_weighted_samples_come_in_proportion_and_an_epoch_stays_as_long():
+    weights = [2.0] * 10 + [1.0] * 20  # 40 in all for 30 samples: shares of 1.5 and 0.75
+    total = Counter()
+    for epoch in range(400):
+        drawn = Counter(draws(weights, epoch))
+        assert sum(drawn.values()) == 30
+        assert {drawn[index] for index in range(10)} <= {1, 2}
+        assert {drawn[index] for index in range(10, 30)} <= {0, 1}
+        total += drawn
+    hard = sum(total[index] for index in range(10)) / (400 * 10)
+    assert hard == pytest.approx(1.5, abs=0.03)  # each epoch's sum differs from 15 by at most 1
+
+
+def test_weighted_draw_depends_on_seed_and_epoch_alone():
+    weights = [3.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0]
+    torch.manual_seed(1)
+    first = draws(weights, 5)
+    torch.manual_seed(2)
+    assert draws(weights, 5) == first
+    assert draws(weights, 6) != first
+    assert draws(weights, 5, seed=1) != first
+
+
+def test_weighted_samples_without_shuffling_ascend():
+    drawn = draws([5.0] + [1.0] * 9, 1, shuffle=False)
+    assert drawn == sorted(drawn)
+    assert drawn.count(0) in {3, 4}  # 10 * 5 / 14 = 3.6
+
+
+def test_equal_weights_draw_each_sample_once():
+    assert sorted(
+        draw_weighted(torch.full((100,), 2.0).double(), seeded_generator(0)).tolist()
+    ) == [*range(100)]
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, float("nan")]])
+def test_weights_that_do_not_fit_are_refused(weights):
+    with pytest.raises(ValueError, match="weights must be 2 numbers above 0"):
+        EpochSampler(2, shuffle=True, seed=0, weights=torch.tensor(weights))
 
 
 def test_an_iteration_keeps_the_epoch_it_began_with():

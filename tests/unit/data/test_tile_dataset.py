@@ -45,7 +45,7 @@ def tables(tmp_path):
         pixels[:height, :width] = rng.integers(1, 256, (height, width, 3))
         path = tmp_path / f"{tile_id}.png"
         Image.fromarray(pixels).save(path)
-        rows.append((tile_id, "image", split, 0, 0, width, height, str(path), 0))
+        rows.append((tile_id, "image", split, 0, 0, width, height, str(path), 0, 1.0))
     return make_table(rows, TILE_INDEX), make_table(BOXES, TILE_ANNOTATIONS)
 
 

@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -7,19 +6,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from obbflow.config import DatasetSection, TilingSection
+from executors import ShufflingExecutor
 from obbflow.data import tile_store
-from obbflow.data.checks import check_annotations
-from obbflow.data.dota import read_dota
 from obbflow.data.images import decode_image
-from obbflow.data.tile_store import (
-    MANIFEST,
-    require_decodable,
-    tile_data_set,
-    tiles_in_use,
-)
+from obbflow.data.tile_manifest import MANIFEST, read_manifest
+from obbflow.data.tile_store import tiles_in_use
 from obbflow.errors import DataError
 from scenes import SQUARE, write_scene
+from scenes import cut_scenes as cut
 
 
 @pytest.fixture
@@ -29,14 +23,6 @@ def root(tmp_path):
     write_scene(folder / "train", "P2", size=(40, 30))
     write_scene(folder / "val", "P1", size=(64, 64))
     return folder
-
-
-def cut(root, store, *, overlap=16, in_use=(), **tiling):
-    dataset = DatasetSection(data_root=root, overlap=overlap)
-    data = read_dota(root, same_folder=False, val_fraction=0.5, seed=0)
-    annotations, _ = check_annotations(data.images, data.annotations, data.issues, dataset)
-    section = TilingSection(**{"tile_size": 64, "num_workers": 1, **tiling})
-    return tile_data_set(data.images, annotations, dataset, section, store, in_use=in_use)
 
 
 def numbers(tiled):
@@ -139,24 +125,6 @@ def test_a_damaged_tile_index_uses_no_tile(tmp_path, caplog):
     assert "tile_index.parquet cannot be read" in caplog.text
 
 
-def test_an_image_is_decoded_to_check_it_until_its_tiles_were_cut(root, tmp_path, monkeypatch):
-    decoded = []
-
-    def decode(paths):
-        decoded.append([path.parent.parent.name for path in paths])
-        return []
-
-    monkeypatch.setattr(tile_store, "undecodable_images", decode)
-    store = tmp_path / "store"
-    images = read_dota(root, same_folder=False, val_fraction=0.5, seed=0).images
-    require_decodable(images, store)
-    cut(root, store)
-    require_decodable(images, store)
-    cut(root, store, overlap=8)  # the same images: other settings do not matter
-    require_decodable(images.assign(sha256=["new", *images["sha256"][1:]]), store)
-    assert decoded == [["train", "train", "val"], [], ["train"]]
-
-
 def test_number_of_processes_changes_nothing(root, tmp_path):
     cut(root, tmp_path / "store")
     assert numbers(cut(root, tmp_path / "store", num_workers=2)) == (0, 3, 0)
@@ -186,6 +154,23 @@ def test_processes_cut_the_same_tiles(root, tmp_path, monkeypatch):
     assert numbers(shared) == (3, 0, 0)
     for one, other in zip(alone, shared.tile_index["path"], strict=True):
         assert Path(one).read_bytes() == Path(other).read_bytes()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_order_of_completion_changes_nothing(root, tmp_path, seed):
+    alone = cut(root, tmp_path / "a")
+    shuffling = ShufflingExecutor(seed, at_once=3)
+    shuffled = cut(root, tmp_path / "b", executor=shuffling)
+    assert shuffled.report == alone.report
+    stores = [tmp_path / "a", tmp_path / "b"]
+    one, other = (
+        {path.relative_to(store): path.read_bytes() for path in store.rglob("*.*")}
+        for store in stores
+    )
+    assert one == other
+    unplaced = [tiled.tile_index.drop(columns="path") for tiled in (alone, shuffled)]
+    assert unplaced[0].equals(unplaced[1])
+    assert shuffled.tile_annotations.equals(alone.tile_annotations)
 
 
 def test_crash_halfway_leaves_the_earlier_tiles_and_continues_where_it_was(
@@ -221,8 +206,7 @@ def test_images_that_cannot_be_decoded_are_named_together_and_the_others_are_cut
         DataError, match=r"(?s)train/images/P1\.png: bad.*train/images/P2\.png: bad"
     ):
         cut(root, tmp_path / "store")
-    manifest = json.loads((tmp_path / "store" / MANIFEST).read_text())
-    assert list(manifest["images"]) == ["val/P1"]
+    assert list(read_manifest(tmp_path / "store")) == ["val/P1"]
 
 
 def test_image_that_changed_since_it_was_read_is_an_error(root, tmp_path, monkeypatch):

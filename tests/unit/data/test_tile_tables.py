@@ -1,14 +1,14 @@
 import pytest
 
+from obbflow.config import TilingSection
 from obbflow.data.tile_tables import plan_tiles
 from obbflow.tables import TILE_ANNOTATIONS, TILE_INDEX, check_table
 from scenes import annotations_table, images_table, level_box
 
-SETTINGS = {"tile_size": 100, "overlap": 20, "min_visible": 0.7, "keep_empty": 1.0}
 
-
-def plan(images, annotations, **settings):
-    return plan_tiles(images, annotations, **(SETTINGS | settings))
+def plan(images, annotations, *, overlap=20, **tiling):
+    section = TilingSection(**{"tile_size": 100, **tiling})
+    return plan_tiles(images, annotations, overlap, section)
 
 
 def test_object_in_the_overlap_is_on_both_tiles_as_one_object():
@@ -17,7 +17,7 @@ def test_object_in_the_overlap_is_on_both_tiles_as_one_object():
     index, objects = plan(images, annotations)
     check_table(index, TILE_INDEX, "tile_index")
     check_table(objects, TILE_ANNOTATIONS, "tile_annotations")
-    assert index["tile_id"].tolist() == ["train__P1__100__0___0", "train__P1__100__80___0"]
+    assert index["tile_id"].tolist() == ["train/P1__100__0___0", "train/P1__100__80___0"]
     assert index["n_objects"].tolist() == [1, 1]
     assert objects["cx"].tolist() == [90, 10]
     assert objects["cy"].tolist() == [45, 45]

@@ -14,10 +14,10 @@ from obbflow.inference.detector import choose_settings
 CLASSES = ["plane", "ship"]
 
 
-def settings(tile_size=1024, trained_overlap=200, model=None, **production):
+def settings(tile_size=1024, trained_overlap=200, model=None, dataset=None, **production):
     return choose_settings(
         CLASSES,
-        DatasetSection(format="synthetic", overlap=trained_overlap),
+        DatasetSection(format="synthetic", overlap=trained_overlap, **(dataset or {})),
         TilingSection(tile_size=tile_size),
         EvaluationSection(score_threshold=0.4),
         ModelSection(**(model or {})),
@@ -31,6 +31,12 @@ def test_nulls_take_what_the_checkpoint_was_trained_with():
     assert chosen.score_thresholds == {"plane": 0.4, "ship": 0.4}
     assert (chosen.nms_iou_threshold, chosen.nms_class_agnostic) == (0.1, True)
     assert (chosen.tile_size, chosen.overlap, chosen.ignore_margin) == (1024, 200, 100.0)
+
+
+def test_pixels_are_those_of_the_checkpoint():
+    chosen = settings(dataset={"bands": (4, 2, 1), "stretch_percentiles": (2, 98)})
+
+    assert (chosen.bands, chosen.stretch_percentiles) == ((4, 2, 1), (2, 98))
 
 
 def test_a_class_of_its_own_threshold_goes_before_the_common_one():

@@ -1,6 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import rasterio
 import torch
 from PIL import Image
 from torch import nn
@@ -33,7 +34,9 @@ class StubModel(nn.Module):
         return [dict(self.found) for _ in images]
 
 
-def stub(rboxes=((10, 20, 8, 4, 0.5),), scores=(0.9,), labels=(1,), margin=0.0, target=64):
+def stub(
+    rboxes=((10, 20, 8, 4, 0.5),), scores=(0.9,), labels=(1,), margin=0.0, target=64, **pixels
+):
     settings = WindowSettings(
         tile_size=64,
         overlap=16,
@@ -41,6 +44,7 @@ def stub(rboxes=((10, 20, 8, 4, 0.5),), scores=(0.9,), labels=(1,), margin=0.0, 
         score_thresholds={"plane": 0.5, "ship": 0.3},
         nms_iou_threshold=0.5,
         nms_class_agnostic=False,
+        **pixels,
     )
     preprocessing = PreprocessingSection(resize_mode="keep_ratio", target_size=(target, target))
     return Detector(StubModel(rboxes, scores, labels), preprocessing, settings)
@@ -99,6 +103,24 @@ def test_pixels_are_normalised(images):
         section.normalize_std
     )
     torch.testing.assert_close(detector.model.colours[0], expected, atol=1e-4, rtol=0)
+
+
+def test_pixels_are_made_as_those_that_were_trained_on(tmp_path):
+    samples = np.linspace(0, 1000, 4 * 30 * 40).reshape(4, 30, 40).astype("uint16")
+    path = tmp_path / "a.tif"
+    profile = {"driver": "GTiff", "width": 40, "height": 30, "count": 4, "dtype": "uint16"}
+    with rasterio.open(path, "w", **profile) as file:
+        file.write(samples)
+    images = make_table([("a", str(path), 40, 30)], PREDICTION_IMAGES)
+
+    detector = stub(bands=(4, 1, 1), stretch_percentiles=(0, 100))
+    predict_images(detector, images, device=CPU)
+
+    section = detector.preprocessing
+    mean, std = torch.tensor(section.normalize_mean), torch.tensor(section.normalize_std)
+    colours = detector.model.colours[0] * std + mean
+    # band 1 holds 0 to 250, band 4 holds 750 to 1000
+    torch.testing.assert_close(colours, torch.tensor([0.875, 0.125, 0.125]), atol=1e-3, rtol=0)
 
 
 def test_only_windows_of_one_size_share_a_batch(images):

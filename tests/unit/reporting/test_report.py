@@ -128,10 +128,19 @@ def test_issues_are_counted_and_the_first_are_shown(make_data):
     issues.append(("", None, "", "info", "difficult", "left out: 3", "dropped"))
     _, page = render(make_data(issues=issues))
     assert "31 entries" in page.text
+    assert {"labels/<a>.txt:1", "zero_area", "30"} <= set(page.texts)
     assert "The first 20 entries" in page.text
     assert "line 20 & more" in page.text
     assert "line 21 & more" not in page.text
     assert "labels/<a>.txt" in page.text
+
+
+def test_objects_are_counted_by_split_and_class(usual):
+    source, page = usual
+    assert "Objects by split and class" in page.text
+    row = source.split("Objects by split and class</summary>")[1].split("<tbody>")[1]
+    cells = re.findall(r"<t[dh][^>]*>([^<]*)</t[dh]>", row.split("</tr>")[0])
+    assert cells == ["plane", "train", "1", "1", "0", "0", "0", "0"]
 
 
 def test_no_issue_is_said(usual):

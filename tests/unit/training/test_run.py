@@ -10,7 +10,7 @@ from obbflow.errors import CheckpointError, ConfigError, TrainingError
 from obbflow.training import run as run_module
 from obbflow.training.checkpoints import read_checkpoint
 from obbflow.training.metrics import TIME_COLUMNS
-from obbflow.training.run import load_result, run_training
+from obbflow.training.run import build_tiles, load_result, run_training
 from obbflow.training.status import read_status, run_lock
 
 
@@ -462,6 +462,24 @@ def test_a_failed_run_says_why(data, tmp_path):
     status = read_status(folder)
     assert status["state"] == "failed"
     assert "there is no metric 'f2'" in status["error"]
+
+
+def test_hard_tiles_are_drawn_more_often_in_training_only(data, tmp_path):
+    tile_ids = data.tile_index["tile_id"]
+    scores = tmp_path / "scores.csv"
+    scores.write_text("".join(["tile_id,f1\n", *(f"{name},1\n" for name in tile_ids[1:])]))
+    with scores.open("a") as file:
+        file.write(f"{tile_ids[0]},0\n")
+    sections = toy_sections(
+        tmp_path, dataset={"tile_metrics_csv": str(scores), "hard_tile_oversample_factor": 4}
+    )
+    weights = {}
+    for split in ("train", "val"):
+        _, loader = build_tiles(data, sections, split, "cpu")
+        weights[split] = loader.batch_sampler.sampler.weights
+    assert weights["train"].tolist() == [4, 1, 1, 1]
+    assert weights["val"] is None
+    assert len(run_training(data, sections, "r1").metrics) == 2
 
 
 def test_few_tiles_are_a_warning_and_train_anyway(data, tmp_path, caplog):

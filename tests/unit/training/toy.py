@@ -128,6 +128,7 @@ def toy_tiles(folder: Path, tiles: int = 6) -> "TrainingData":
             "height": SIZE,
             "path": [str(folder / f"{name}.png") for name in names],
             "n_objects": 1,
+            "scale": 1.0,
         },
         TILE_INDEX,
     )

@@ -17,7 +17,7 @@ from obbflow.config import (
 )
 
 if TYPE_CHECKING:
-    from obbflow.data.dota import DotaData
+    from obbflow.data.formats import DataTables
 
 logger = logging.getLogger(__name__)
 
@@ -35,28 +35,22 @@ def read_annotations(
 
     Draws the demo scenes first where they are the data set. Whatever in images and labels, or in
     settings that name classes, would stop a later node is raised here, before an earlier run's
-    output is replaced.
+    output is replaced; but pixels are decoded once, when tiles are cut.
     """
-    from obbflow.data.dota import read_dota
-    from obbflow.data.tile_store import require_decodable
+    from obbflow.data.formats import read_data_set
 
     started = time.perf_counter()
-    root = paths.demo_scenes if dataset.data_root is None else dataset.data_root
+    root = dataset.data_root
     if dataset.draws_demo:
         from obbflow.data.demo import write_demo_scenes
 
+        root = paths.demo_scenes
         write_demo_scenes(
             root, seed=demo.seed, train_sizes=demo.train_sizes, val_sizes=demo.val_sizes
         )
-    data = read_dota(
-        root,
-        same_folder=dataset.same_folder,
-        val_fraction=dataset.val_fraction,
-        seed=experiment.seed,
-    )
+    data = read_data_set(root, dataset, experiment.seed)
     counts = _require_usable(data, dataset, tiling)
     _require_known_classes(counts, preprocessing, loss)
-    require_decodable(data.images, paths.tiles)
     by_split = data.images["split"].value_counts()
     logger.info(
         "Read %s objects on %s training and %s validation images in %.1f s",
@@ -77,6 +71,7 @@ def check_annotations(
     """Return ``annotations`` that count, and all ``data_issues``."""
     from obbflow.data.checks import check_annotations as check
     from obbflow.data.class_rules import require_objects, warn_about_unused_names
+    from obbflow.data.statistics import count_by_split, describe_counts
 
     annotations, issues = check(images, raw_annotations, reading_issues, dataset)
     require_objects(images, annotations, dataset.place, issues)
@@ -89,6 +84,7 @@ def check_annotations(
         annotations["class_name"].nunique(),
         f"{annotations['ignore'].sum():,}",
     )
+    logger.info("Objects by split: %s", describe_counts(count_by_split(images, annotations)))
     return annotations, issues
 
 
@@ -113,9 +109,8 @@ def tile_images(
         images,
         annotations,
         dataset.place,
-        tile_size=tiling.tile_size,
-        overlap=dataset.overlap,
-        min_visible=tiling.min_visible,
+        dataset.overlap,
+        tiling,
     )
     in_use = tiles_in_use(paths.tile_index)
     tiled = tile_data_set(images, annotations, dataset, tiling, paths.tiles, in_use=in_use)
@@ -127,6 +122,14 @@ def tile_images(
         f"{report.n_unchanged:,}",
         f"{report.n_removed:,}",
         time.perf_counter() - started,
+    )
+    geometry = report.geometry
+    logger.info(
+        "Checked the geometry: of %s objects that fit into the overlap %s are whole on a tile, "
+        "and come back to within %.1e px",
+        f"{geometry.n_fitting:,}",
+        f"{geometry.n_whole:,}",
+        geometry.largest_error,
     )
     return tiled.tile_index, tiled.tile_annotations
 
@@ -173,22 +176,24 @@ def compute_class_weights(
 
 
 def _require_usable(
-    data: "DotaData", dataset: DatasetSection, tiling: TilingSection
+    data: "DataTables", dataset: DatasetSection, tiling: TilingSection
 ) -> "pd.Series[int]":
     """Return the number of training objects by class; raise what later nodes would raise."""
     from obbflow.data.checks import check_annotations as check
     from obbflow.data.class_rules import require_objects
+    from obbflow.data.strict import require_no_errors
     from obbflow.data.tile_tables import require_tile_with_object
 
     annotations, issues = check(data.images, data.annotations, data.issues, dataset)
+    if dataset.strict:
+        require_no_errors(issues, dataset.place)
     require_objects(data.images, annotations, dataset.place, issues)
     require_tile_with_object(
         data.images,
         annotations,
         dataset.place,
-        tile_size=tiling.tile_size,
-        overlap=dataset.overlap,
-        min_visible=tiling.min_visible,
+        dataset.overlap,
+        tiling,
     )
     train = data.images.loc[data.images["split"] == "train", "image_id"]
     objects = annotations[annotations["image_id"].isin(train) & ~annotations["ignore"]]

@@ -48,6 +48,7 @@ def train_detector(
     Everything else lies in the run's folder below ``paths.runs``, which is written while training
     goes on and from which an interrupted run continues.
     """
+    from obbflow.data.tile_settings import warn_about_other_settings
     from obbflow.training.run import RunSections, TrainingData, run_training
 
     sections = RunSections(
@@ -64,6 +65,7 @@ def train_detector(
         checkpoint=checkpoint,
         tensorboard=tensorboard,
     )
+    warn_about_other_settings(tile_index, dataset.overlap, tiling)
     data = TrainingData(tile_index, tile_annotations, class_map, class_weights)
     result = run_training(data, sections, run_id)
     logger.info(

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image, TiffImagePlugin
 
-from obbflow.inference.georeference import read_georeference
+from obbflow.data.images import read_georeference
 
 SCALE, TIE_POINTS, MATRIX, KEYS = 33550, 33922, 34264, 34735
 DOUBLE, SHORT = 12, 3

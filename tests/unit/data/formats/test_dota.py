@@ -2,14 +2,16 @@ import logging
 
 import pytest
 
-from obbflow.data.dota import read_dota
+from obbflow.config import DatasetSection
+from obbflow.data.formats import read_data_set
 from obbflow.errors import DataError
 from obbflow.tables import ANNOTATIONS, DATA_ISSUES, IMAGES, check_table
 from scenes import SQUARE, write_scene
 
 
-def read(root, **settings):
-    return read_dota(root, **{"same_folder": False, "val_fraction": 0.5, "seed": 0, **settings})
+def read(root, seed=0, **keys):
+    dataset = DatasetSection(**{"data_root": root, "val_fraction": 0.5, **keys})
+    return read_data_set(root, dataset, seed)
 
 
 def test_given_split_is_kept_and_named_in_the_ids(tmp_path):
@@ -109,7 +111,7 @@ def test_same_file_in_train_and_val_is_reported(tmp_path):
     source = write_scene(tmp_path / "train", "P1")
     write_scene(tmp_path / "val", "P2").write_bytes(source.read_bytes())
     (issue,) = read(tmp_path).issues.to_dict("records")
-    assert issue["kind"] == "same_image_in_train_and_val"
+    assert (issue["kind"], issue["severity"]) == ("same_image_in_train_and_val", "error")
     assert issue["file"] == "val/images/P2.png"
     assert "train/P1" in issue["message"]
 
@@ -157,7 +159,7 @@ def test_images_of_which_none_can_be_read(tmp_path):
 
 def test_validation_alone_cannot_be_trained_on(tmp_path):
     write_scene(tmp_path / "val", "P1")
-    with pytest.raises(DataError, match=r"train: no usable image to train on, but 1 in val"):
+    with pytest.raises(DataError, match=r"no usable image to train on, but 1 in val"):
         read(tmp_path)
 
 
@@ -165,6 +167,117 @@ def test_missing_validation_is_allowed_with_a_warning(tmp_path, caplog):
     write_scene(tmp_path / "train", "P1")
     assert read(tmp_path).images["split"].tolist() == ["train"]
     assert "no image for validation, so no mAP will be computed" in caplog.text
+
+
+@pytest.mark.parametrize("same_folder", [True, False])
+def test_splits_may_be_folders_inside_of_images_and_labels(tmp_path, same_folder):
+    for split, name in (("train", "P1"), ("val", "P2")):
+        image = write_scene(tmp_path / "drawn" / split, name, same_folder=same_folder)
+        for path in (image, tmp_path / "drawn" / split / "labelTxt" / f"{name}.txt"):
+            if path.exists():
+                kind = "labelTxt" if path.suffix == ".txt" else "images"
+                target = tmp_path / "root" / kind / split / path.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(target)
+        if same_folder:
+            label = image.with_suffix(".txt")
+            label.rename(tmp_path / "root" / "images" / split / label.name)
+    data = read(tmp_path / "root", same_folder=same_folder)
+    assert data.images["image_id"].tolist() == ["train/P1", "val/P2"]
+    assert data.images["split"].tolist() == ["train", "val"]
+    assert data.annotations["image_id"].tolist() == ["train/P1", "val/P2"]
+    assert data.issues.empty
+
+
+def test_folders_of_a_download_are_no_part_of_the_name(tmp_path):
+    image = write_scene(tmp_path / "train", "P1")
+    inner = image.parent / "part1" / "images"
+    inner.mkdir(parents=True)
+    image.rename(inner / image.name)
+    labels = tmp_path / "train" / "labelTxt"
+    versioned = tmp_path / "train" / "labelTxt-v1.5"
+    versioned.mkdir()
+    labels.rename(versioned / "DOTA-v1.5_train")
+    upright = versioned / "DOTA-v1.5_train_hbb"
+    upright.mkdir()
+    (upright / "P1.txt").write_text(f"{SQUARE} plane 0")
+    data = read(tmp_path)
+    assert data.images["image_id"].tolist() == ["train/P1"]
+    assert data.annotations["source_file"].tolist() == [
+        "train/labelTxt-v1.5/DOTA-v1.5_train/P1.txt"
+    ]
+    (issue,) = data.issues.to_dict("records")
+    assert (issue["file"], issue["kind"], issue["action"]) == (
+        "train/labelTxt-v1.5/DOTA-v1.5_train_hbb", "upright_boxes", "left out",
+    )  # fmt: skip
+
+
+def test_images_of_one_name_in_two_folders_keep_these_in_their_ids(tmp_path):
+    for place in ("north", "south"):
+        image = write_scene(tmp_path, "P1", [f"{SQUARE} {place} 0"])
+        for path in (image, tmp_path / "labelTxt" / "P1.txt"):
+            (path.parent / place).mkdir()
+            path.rename(path.parent / place / path.name)
+    data = read(tmp_path)
+    assert data.images["image_id"].tolist() == ["north/P1", "south/P1"]
+    assert data.annotations[["image_id", "class_name"]].values.tolist() == [
+        ["north/P1", "north"], ["south/P1", "south"],
+    ]  # fmt: skip
+
+
+def test_linked_folders_are_followed_once(tmp_path):
+    image = write_scene(tmp_path / "root", "P1")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    image.rename(elsewhere / image.name)
+    (image.parent / "part1").symlink_to(elsewhere, target_is_directory=True)
+    (elsewhere / "circle").symlink_to(image.parent, target_is_directory=True)
+    data = read(tmp_path / "root")
+    assert data.images["image_id"].tolist() == ["P1"]
+    assert len(data.annotations) == 1
+
+
+def write_versions(folder, *versions):
+    write_scene(folder, "P1")
+    (folder / "labelTxt" / "P1.txt").unlink()
+    (folder / "labelTxt").rmdir()
+    for version in versions:
+        (folder / f"labelTxt-v{version}").mkdir()
+        label = folder / f"labelTxt-v{version}" / "P1.txt"
+        label.write_text(f"{SQUARE} ship 0\n" * int(float(version) * 2))
+
+
+def test_labels_of_the_version_asked_for_are_read(tmp_path):
+    write_versions(tmp_path, "1.0", "1.5", "2.0")
+    assert len(read(tmp_path, dota_version="1.5").annotations) == 3
+
+
+def test_plain_label_folder_is_read_unless_the_version_has_one(tmp_path):
+    write_versions(tmp_path, "1.5")
+    (tmp_path / "labelTxt").mkdir()
+    (tmp_path / "labelTxt" / "P1.txt").write_text(f"{SQUARE} ship 0")
+    assert len(read(tmp_path).annotations) == 1
+    assert len(read(tmp_path, dota_version="1.0").annotations) == 1
+    assert len(read(tmp_path, dota_version="1.5").annotations) == 3
+
+
+@pytest.mark.parametrize(
+    ("versions", "asked"), [(("1.0", "1.5"), None), (("1.0",), "1.5")], ids=["two", "another"]
+)
+def test_versions_of_labels_that_are_not_chosen_between_are_named(tmp_path, versions, asked):
+    write_versions(tmp_path, *versions)
+    with pytest.raises(DataError, match=rf"labelTxt-v1\.0.*dota_version is {asked or 'null'}"):
+        read(tmp_path, dota_version=asked)
+
+
+def test_tiles_cut_from_one_scene_stay_in_one_split(tmp_path):
+    for scene in ("P1", "P2", "P3"):
+        for x in (0, 824):
+            write_scene(tmp_path, f"{scene}__1__{x}___0")
+    images = read(tmp_path).images
+    assert images["group"].tolist() == ["P1", "P1", "P2", "P2", "P3", "P3"]
+    assert images.groupby("group")["split"].nunique().tolist() == [1, 1, 1]
+    assert sorted(images["split"].value_counts().to_dict().values()) == [2, 4]
 
 
 def test_label_folder_of_another_name_is_pointed_out(tmp_path):
@@ -176,5 +289,5 @@ def test_label_folder_of_another_name_is_pointed_out(tmp_path):
 
 def test_labels_beside_the_images_are_pointed_out(tmp_path):
     write_scene(tmp_path / "images", "P1", same_folder=True)
-    with pytest.raises(DataError, match=r"set dataset\.same_folder=true"):
+    with pytest.raises(DataError, match=r"Set dataset\.same_folder=true"):
         read(tmp_path)

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from obbflow.data.label_lines import parse_label_text, read_label_file
+from obbflow.data.formats.label_lines import parse_label_text, read_label_file
 from obbflow.errors import DataError
 
 BOX = "1 2 9 2 9 6 1 6"
@@ -48,12 +48,42 @@ def test_line_ends_tabs_and_blank_lines_do_not_matter():
 
 
 @pytest.mark.parametrize(
+    ("line", "name", "difficult"),
+    [
+        ("1,2,9,2,9,6,1,6,storage tank,1", "storage tank", True),
+        ("1, 2, 9, 2, 9, 6, 1, 6, ship, 0", "ship", False),
+        ("1.0,2.0,9,2,9,6,1e0,+6,ship", "ship", False),
+        ("1,2,9,2,9,6,1,6,ship,", "ship", False),
+        ("1 2 9 2 9 6 1 6 ship,large 1", "ship,large", True),
+    ],
+)
+def test_commas_divide_fields_and_may_stand_in_a_class(line, name, difficult):
+    (item,) = parse_label_text(line).objects
+    assert item.corners == (1, 2, 9, 2, 9, 6, 1, 6)
+    assert (item.class_name, item.difficult) == (name, difficult)
+
+
+def test_column_names_are_a_header():
+    parsed = parse_label_text(f"x1,y1,x2,y2,x3,y3,x4,y4,category,difficult\n{BOX} ship 0")
+    assert [item.line for item in parsed.objects] == [2]
+    assert parsed.bad_lines == []
+
+
+def test_time_to_refuse_a_line_grows_with_its_length_only():
+    """A pattern that matches in many ways would take for ever here."""
+    line = " ".join(["1" * 2000] * 7) + " " * 5000 + "1" * 2000 + "x"
+    (bad,) = parse_label_text(line).bad_lines
+    assert bad.kind == "field_count"
+
+
+@pytest.mark.parametrize(
     ("line", "kind", "words"),
     [
         ("1 2 9 2 9 6 1 ship 0", "field_count", "9 fields"),
         ("1 2 9 2 9 6 1 6", "field_count", "8 fields"),
         ("ship", "field_count", "1 fields"),
-        ("1,2,9,2,9,6,1,6,ship,0", "field_count", "1 fields"),
+        (f"{BOX} ,", "field_count", "no class"),
+        ("1,5 2,5 9,0 2,5 9,5 6,5 1,0 6,5 ship 0", "bad_class", "points as decimal signs"),
         ("1 2 x 2 9 6 1 6 ship 0", "not_a_number", "coordinate 3 is 'x'"),
         ("1 2 1_0 2 9 6 1 6 ship 0", "not_a_number", "'1_0'"),
         ("1 2 9 nan 9 6 1 6 ship 0", "not_finite", "coordinate 4 is 'nan'"),

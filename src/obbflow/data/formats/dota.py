@@ -1,0 +1,255 @@
+"""The scenes of a data set in DOTA layout.
+
+The layouts, with ``same_folder`` without the folders images/ and labelTxt/ where they are missing:
+
+    root/train/images, root/train/labelTxt, root/val/...                    a split as given
+    root/images/train, root/labelTxt/train, root/images/val, ...            the same
+    root/images, root/labelTxt                                              split by scene here
+
+A label folder may also be named as in DOTA's downloads, labelTxt-v1.0, -v1.5 or -v2.0, and files
+may lie in the folders that unpacking makes: images/part1/images, labelTxt-v1.0/labelTxt.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from obbflow.config import DatasetSection
+from obbflow.data.formats.detect import describe_other_format
+from obbflow.data.formats.label_lines import read_label_file
+from obbflow.data.formats.source import (
+    SPLITS,
+    Issue,
+    LabelFile,
+    Scene,
+    compose,
+    make_issue,
+    relative,
+    shorten,
+)
+from obbflow.data.images import ImageFacts, is_image_name
+from obbflow.errors import DataError
+
+IMAGE_FOLDER, LABEL_FOLDER = "images", "labelTxt"
+
+_OF_A_DOWNLOAD = re.compile(r"images|labelTxt|part\d+|DOTA-v\d\.\d_(train|val)", re.IGNORECASE)
+"""Folders that are no part of an image's name."""
+_UPRIGHT = re.compile(r"\w*reclabelTxt|\w*_Task2_gt|.*_hbb", re.IGNORECASE)
+"""Folders in a download that hold upright boxes of the same objects."""
+_CUT = re.compile(r"(.+?)__\d+(?:\.\d+)?__-?\d+___-?\d+")
+"""Name of a tile as DOTA's and our tools cut it: scene, scale or size, x and y."""
+
+
+@dataclass(frozen=True)
+class _Folders:
+    """One folder of images, and where their labels are."""
+
+    prefix: str  # of image ids
+    split: str | None
+    images: Path
+    labels: Path
+
+
+class _File(NamedTuple):
+    """A file, and the folders between it and the one that is looked through."""
+
+    path: Path
+    parents: tuple[str, ...]
+
+
+def find_scenes(root: Path, dataset: DatasetSection, issues: list[Issue]) -> list[Scene]:
+    """Return the scenes of a data set in DOTA layout.
+
+    Args:
+        root: The data set's folder.
+        dataset: ``same_folder`` and ``dota_version`` count.
+        issues: Rows are added for files that belong to nothing.
+
+    Raises:
+        DataError: If there is no label folder, or two files claim one name.
+    """
+    scenes = []
+    for folders in _find_folders(root, dataset):
+        scenes += _pair(root, folders, issues, same_folder=dataset.same_folder)
+    return scenes
+
+
+def find_tiles(
+    root: Path, prefix: str, split: str, dataset: DatasetSection, issues: list[Issue]
+) -> list[Scene]:
+    """Return the ready-made tiles of one root: images/ and labelTxt/, or both side by side.
+
+    Args:
+        root: An absolute path.
+        prefix: Of the image ids: "train/tiles_1024/".
+        split: Of all these tiles.
+        dataset: ``dota_version`` counts; ``same_folder`` is found out.
+        issues: Rows are added for files that belong to nothing.
+
+    Raises:
+        DataError: If there is no label folder, or two files claim one name.
+    """
+    images = root / IMAGE_FOLDER if (root / IMAGE_FOLDER).is_dir() else root
+    is_mixed = images == root or any(_is_label(path) for path, _ in _walk(images))
+    labels = images if is_mixed else _find_label_folder(root, dataset.dota_version)
+    folders = _Folders(prefix, split, images, labels)
+    return _pair(root, folders, issues, same_folder=is_mixed, is_tile=True)
+
+
+def _find_folders(root: Path, dataset: DatasetSection) -> Iterator[_Folders]:
+    """Yield each folder of images with its label folder."""
+    same_folder = dataset.same_folder
+    outer = [split for split in SPLITS if (root / split).is_dir()]
+    inner = [split for split in SPLITS if (root / IMAGE_FOLDER / split).is_dir()]
+    for split in outer:
+        folder = root / split
+        has_images = (folder / IMAGE_FOLDER).is_dir() or not same_folder
+        images = folder / IMAGE_FOLDER if has_images else folder
+        labels = images if same_folder else _find_label_folder(folder, dataset.dota_version)
+        yield _Folders(f"{split}/", split, images, labels)
+    if outer:
+        return
+    has_images = (root / IMAGE_FOLDER).is_dir() or not same_folder
+    images = root / IMAGE_FOLDER if has_images else root
+    labels = images if same_folder else _find_label_folder(root, dataset.dota_version)
+    for split in inner:
+        yield _Folders(f"{split}/", split, images / split, labels / split)
+    if not inner:
+        yield _Folders("", None, images, labels)
+
+
+def _find_label_folder(folder: Path, version: str | None) -> Path:
+    """Return the label folder beside images/, which may be missing.
+
+    Raises:
+        DataError: If there are labels of versions and ``version`` does not choose one.
+    """
+    plain = folder / LABEL_FOLDER
+    wanted = folder / f"{LABEL_FOLDER}-v{version}"
+    if version is not None and wanted.is_dir():
+        return wanted
+    versions = sorted(path for path in folder.glob(f"{LABEL_FOLDER}-v*") if path.is_dir())
+    if plain.is_dir() or not versions:
+        return plain
+    if version is None and len(versions) == 1:
+        return versions[0]
+    raise DataError(
+        f"{folder}: the labels are in {shorten(path.name for path in versions)}, and "
+        f"dataset.dota_version is {version or 'null'}; set it to the version to be read"
+    )
+
+
+def _pair(
+    root: Path,
+    folders: _Folders,
+    issues: list[Issue],
+    *,
+    same_folder: bool,
+    is_tile: bool = False,
+) -> list[Scene]:
+    """Return the scenes of one folder, each image with its label file."""
+    start = None if is_tile else root  # tiles lie elsewhere: their files are named in full
+    found = list(_walk(folders.images))
+    images = _by_name(file for file in found if is_image_name(file.path.name))
+    if images and not folders.labels.is_dir():
+        raise DataError(_describe_missing_labels(root, folders, found))
+    label_files = found if same_folder else _walk_labels(start, folders.labels, issues)
+    labels = _by_name(file for file in label_files if _is_label(file.path))
+    for path, _ in found:
+        if not is_image_name(path.name) and not (same_folder and _is_label(path)):
+            message = f"{path.name} does not end like an image"
+            issues.append(make_issue(relative(start, path), "not_an_image", message, "left out"))
+    for name in sorted(labels.keys() - images.keys()):
+        message = f"no image {name} for this label file"
+        issues.append(
+            make_issue(relative(start, labels[name]), "label_without_image", message, "left out")
+        )
+    scenes = []
+    for name, path in images.items():
+        label, cut = labels.get(name), _CUT.fullmatch(name)
+        scene = Scene(
+            image_id=folders.prefix + name,
+            image=path,
+            split=folders.split,
+            source="" if label is None else relative(start, label),
+            read=None if label is None else partial(_read, label),
+            group=cut[1] if cut else None,
+            is_tile=is_tile,
+        )
+        scenes.append(scene)
+    return scenes
+
+
+def _read(path: Path, _: ImageFacts) -> LabelFile:
+    return read_label_file(path)
+
+
+def _is_label(path: Path) -> bool:
+    return path.suffix.lower() == ".txt"
+
+
+def _walk(folder: Path) -> Iterator[_File]:
+    """Yield all files below a folder in order of names, hidden ones left out; none without it."""
+    seen: set[Path] = set()  # links may lead in a circle
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        target = Path(parent).resolve()
+        if target in seen:
+            folders.clear()
+            continue
+        seen.add(target)
+        folders[:] = sorted(name for name in folders if name[0] != ".")
+        parents = Path(parent).relative_to(folder).parts
+        yield from (_File(Path(parent, name), parents) for name in sorted(names) if name[0] != ".")
+
+
+def _walk_labels(start: Path | None, folder: Path, issues: list[Issue]) -> Iterator[_File]:
+    """Yield the files of a label folder without the upright boxes that DOTA's downloads add."""
+    upright: Counter[str] = Counter()
+    for file in _walk(folder):
+        depth = next((n for n, name in enumerate(file.parents) if _UPRIGHT.fullmatch(name)), None)
+        if depth is None:
+            yield file
+        else:
+            upright[relative(start, folder.joinpath(*file.parents[: depth + 1]))] += 1
+    for place, count in upright.items():
+        message = f"the folder holds upright boxes, which have no angle ({count:,} files)"
+        issues.append(make_issue(place, "upright_boxes", message, "left out", severity="info"))
+
+
+def _by_name(files: Iterable[_File]) -> dict[str, Path]:
+    """Return files by their path below their folder, without ending and folders of a download.
+
+    Raises:
+        DataError: If two files have the same name then.
+    """
+    result: dict[str, Path] = {}
+    clashes = []
+    for path, parents in files:
+        kept = [name for name in parents if not _OF_A_DOWNLOAD.fullmatch(name)]
+        name = compose("/".join([*kept, path.stem]))
+        if name in result:
+            other = path.name if path.parent == result[name].parent else path
+            clashes.append(f"{result[name]} and {other}")
+        result[name] = path
+    if clashes:
+        raise DataError(
+            f"{shorten(clashes)}: two files with the same name but for the ending; images, "
+            "labels and tiles belong together by this name. Rename or remove one of the two"
+        )
+    return result
+
+
+def _describe_missing_labels(root: Path, folders: _Folders, found: list[_File]) -> str:
+    hint = describe_other_format(root, "dota")
+    if not hint and any(_is_label(path) for path, _ in found):
+        hint = " Set dataset.same_folder=true, as label files lie beside the images."
+    if not hint:
+        beside = folders.labels.parent
+        others = sorted(path.name for path in beside.iterdir() if path.is_dir())
+        hint = f" Rename the folder with the label files (there are: {', '.join(others)})."
+    return f"{folders.labels}: no such folder, but there are images beside it.{hint}"
