@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import rasterio
 from PIL import Image
-from scenes import annotations_table, images_table, level_box
 
 from obbflow.config import DatasetSection, TilingSection
 from obbflow.data.images import decode_image
 from obbflow.data.tile_manifest import MANIFEST
 from obbflow.data.tile_store import tile_data_set
+from scenes import annotations_table, images_table, level_box
 
 LABELS = annotations_table(("P1", "plane", level_box(10, 10, 30, 30)))
 

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import rasterio
-from scenes import SQUARE, write_scene
 
 from obbflow.config import DatasetSection
 from obbflow.data.formats import read_data_set
 from obbflow.errors import DataError
+from scenes import SQUARE, write_scene
 
 
 def write_geotiff(folder, name, lines):
