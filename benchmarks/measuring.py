@@ -2,7 +2,6 @@
 
 import math
 import platform
-import resource
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -181,5 +180,10 @@ def describe_machine(threads: int) -> str:
 
 
 def _peak_megabytes() -> float:
-    """Return the largest resident memory of this process so far; Linux counts in KiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    """Return the largest resident memory of this process so far.
+
+    Not ``ru_maxrss``: that of a started program begins at the memory of whoever started it.
+    """
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    kibibytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(kibibytes) * 1024 / 1e6

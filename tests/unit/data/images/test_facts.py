@@ -148,14 +148,14 @@ def test_tiff_whose_strips_or_tiles_lie_beyond_its_end_is_broken(tmp_path, compr
 
 @pytest.mark.parametrize("compression", ["lzw", "deflate"])
 def test_tiff_whose_strips_are_damaged_inside_cannot_be_decoded(tmp_path, compression):
-    path = write_tiff(tmp_path / "a.tif", noise(200, 200), compress=compression)
+    path = write_tiff(tmp_path / "a.tif", noise(700, 90), compress=compression)
     content = bytearray(path.read_bytes())
     middle = len(content) // 2
     content[middle : middle + 300] = bytes(300)
     path.write_bytes(content)
-    assert probe(path).width == 200  # its header and its end are there
+    assert probe(path).width == 90  # its header and its end are there
     with open_image(path) as source:
-        source.read(0, 0, 200, 10)  # what is whole can be read
+        source.read(0, 0, 90, 10)  # what is whole can be read
         with pytest.raises(DataError, match=r"a\.tif: the image cannot be read \(.*ecod"):
             source.require_decodable()
 

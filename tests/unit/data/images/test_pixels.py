@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import rasterio
 from PIL import Image, ImageOps
+from rasterio.enums import ColorInterp
 
 from obbflow.data.images import decode_image, open_image
 from obbflow.errors import DataError
@@ -220,6 +221,14 @@ def test_a_fourth_band_stored_as_transparency_can_be_chosen(tmp_path, suffix):
 def test_two_bands_without_transparency_give_the_first_as_grey(tmp_path):
     path = write_tiff(tmp_path / "a.tif", pattern(2), photometric="minisblack", alpha="no")
     expected = np.repeat(pattern(2)[..., :1], 3, axis=2)
+    np.testing.assert_array_equal(decode_image(path), expected)
+
+
+def test_transparency_does_not_count_as_one_of_three_bands(tmp_path):
+    path = write_tiff(tmp_path / "a.tif", pattern(3), photometric="minisblack")
+    with rasterio.open(path, "r+") as file:
+        file.colorinterp = [ColorInterp.gray, ColorInterp.undefined, ColorInterp.alpha]
+    expected = np.repeat(pattern(3)[..., :1], 3, axis=2)
     np.testing.assert_array_equal(decode_image(path), expected)
 
 
