@@ -69,10 +69,12 @@ def _read_journal(path: Path) -> Manifest:
     if not path.is_file():
         return {}
     manifest: Manifest = {}
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, start=1):
         try:
             version, image_id, entry = json.loads(line)
-        except ValueError:
+        except ValueError:  # the process was ended while it wrote
+            logger.info("%s:%d: not written to its end; that image is cut again", path, number)
             continue
         if version == FORMAT_VERSION:
             manifest[image_id] = entry

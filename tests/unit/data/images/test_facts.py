@@ -177,6 +177,8 @@ def test_whole_images_are_decodable(tmp_path, suffix):
     Image.fromarray(noise(700, 40)).save(tmp_path / f"a{suffix}")
     with open_image(tmp_path / f"a{suffix}") as source:
         source.require_decodable()
+        last_row = source.read(0, 699, 40, 1)
+    np.testing.assert_array_equal(last_row, decode_image(tmp_path / f"a{suffix}")[-1:])
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
