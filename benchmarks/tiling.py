@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -144,8 +144,9 @@ def watch_workers() -> Iterator[dict[str, float]]:
     def look() -> None:
         while not over.wait(0.02):
             for task in Path("/proc/self/task").iterdir():
-                for process in (task / "children").read_text(encoding="utf-8").split():
-                    peaks[process] = max(peaks.get(process, 0.0), peak_megabytes(process))
+                with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+                    for process in (task / "children").read_text(encoding="utf-8").split():
+                        peaks[process] = max(peaks.get(process, 0.0), peak_megabytes(process))
 
     watcher = threading.Thread(target=look)
     watcher.start()
