@@ -58,8 +58,8 @@ def end_the_process(_):
 def test_a_worker_that_was_ended_from_outside_is_explained():
     section = TilingSection(num_workers=2)
     with (
-        open_executor(section, n_jobs=2) as (chosen, at_once),
         pytest.raises(DataError, match=r"ended from outside.*tiling\.num_workers"),
+        open_executor(section, n_jobs=2) as (chosen, at_once),
     ):
         list(run_jobs(chosen, end_the_process, [1, 2], at_once=at_once))
 

@@ -306,8 +306,8 @@ def test_contents_count_and_not_the_ending(tmp_path):
 def test_a_part_that_begins_outside_is_a_mistake_of_the_caller(tmp_path, suffix, part):
     Image.fromarray(pattern()).save(tmp_path / f"a{suffix}")
     with (
-        open_image(tmp_path / f"a{suffix}") as source,
         pytest.raises(ValueError, match="does not begin in the image of 70 x 50 px"),
+        open_image(tmp_path / f"a{suffix}") as source,
     ):
         source.read(*part)
 
