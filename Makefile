@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench-ops viz clean lock
+.PHONY: help setup demo test lint format fuzz bench-ops bench-reading bench-tiling viz clean lock
 
 BIN := .venv/bin
 STAMP := .venv/.made-of
@@ -24,7 +24,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
 	@sed -n '1,3s/^# //p' Makefile
-	@echo "also: setup lint format bench-ops viz clean lock (see Makefile)"
+	@echo "also: setup lint format fuzz bench-ops bench-reading bench-tiling viz clean lock (see Makefile)"
 
 # .venv belongs to this folder, this Python, the lock file and pyproject.toml. Commands in it start
 # with the path of the folder they were made in: in a folder that was moved they do not run.
@@ -59,9 +59,21 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Every reader of text with this many damaged files, new ones each time; ARGS="-k coco" for one.
+fuzz: setup
+	OBBFLOW_FUZZ_EXAMPLES=$${OBBFLOW_FUZZ_EXAMPLES:-100000} $(BIN)/python -m pytest tests/fuzz $(ARGS)
+
+# Time and memory of reading and checking labels, see docs/benchmarks.md; ARGS="--quick".
+bench-reading: setup
+	$(BIN)/python benchmarks/reading.py $(ARGS)
+
 # Time and memory of the box operations beside others', see docs/benchmarks.md; ARGS="--quick".
 bench-ops: setup
 	$(BIN)/python benchmarks/ops.py $(ARGS)
+
+# Speed and memory of tiling; ARGS="--giant" for a TIFF of 30,000 x 30,000 px too, or "--quick".
+bench-tiling: setup
+	$(BIN)/python benchmarks/tiling.py $(ARGS)
 
 # The lineage page in a browser; stop it with Ctrl-C.
 viz: setup

@@ -103,7 +103,7 @@ def measure(prepare: Callable[[], Prepared], threads: int, repeats: int) -> Meas
     """Return time, memory and answer of a call."""
     torch.set_num_threads(threads)
     prepared = prepare()
-    before = _peak_megabytes()
+    before = peak_megabytes()
     seconds: list[float] = []
     cpu_seconds: list[float] = []
     answer, after = None, before
@@ -113,7 +113,7 @@ def measure(prepare: Callable[[], Prepared], threads: int, repeats: int) -> Meas
         seconds.append(time.perf_counter() - start)
         cpu_seconds.append(time.process_time() - cpu_start)
         if answer is None:
-            after = _peak_megabytes()
+            after = peak_megabytes()
             answer = prepared.answer(result)
         del result
     return Measured(
@@ -179,7 +179,7 @@ def describe_machine(threads: int) -> str:
     )
 
 
-def _peak_megabytes() -> float:
+def peak_megabytes() -> float:
     """Return the largest resident memory of this process so far.
 
     Not ``ru_maxrss``: that of a started program begins at the memory of whoever started it.

@@ -1,75 +1,40 @@
 """Speed and memory of tiling, beside a plain Pillow loop over the same images.
 
-``python benchmarks/tiling.py`` draws scenes of 4,000 x 4,000 px with 1,600 objects, cuts them with
-each setting in a process of its own (``num_workers`` 2) and prints Mpx of input a second, CPU
-seconds, the peak memory of the process and of its workers, what a second run takes when nothing
-changed, and how time grows with ten times the images. Runs on Linux.
+``python benchmarks/tiling.py`` draws four scenes of 4,000 x 4,000 px with 400 objects each and
+cuts them with each setting in a process of its own (``num_workers`` 2): seconds, CPU seconds, and
+what a second run takes when nothing changed. Memory is measured in other runs, as looking at it
+takes time. Then come ten times the images, images of 12,000 x 12,000 px and, with ``--giant``, a
+TIFF of 30,000 x 30,000 px. Runs on Linux.
 """
 
 import argparse
+import math
 import resource
 import shutil
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
-SIDE = 4000
-OBJECTS = 400  # a scene
+from tiling_scenes import copy_scenes, draw_data, draw_giant, draw_large
+
 TILE_SIZE, OVERLAP = 1024, 200
 WORKERS = 2
-_GROUND_PX = 8  # of the smooth ground below the noise
-
-
-def draw_scene(path: Path, seed: int, noise: int) -> list[str]:
-    """Write a scene and return its label lines: rectangles on smooth ground with sensor noise."""
-    rng = np.random.default_rng(seed)
-    small = rng.integers(40, 200, (SIDE // _GROUND_PX, SIDE // _GROUND_PX, 3), dtype=np.uint8)
-    ground = Image.fromarray(small).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
-    pixels = np.array(ground, dtype=np.int16)
-    lines = []
-    for x, y in rng.integers(0, SIDE - 60, (OBJECTS, 2)):
-        w, h = rng.integers(10, 60, 2)
-        pixels[y : y + h, x : x + w] = rng.integers(0, 256, 3)
-        lines.append(f"{x} {y} {x + w} {y} {x + w} {y + h} {x} {y + h} ship 0")
-    pixels += rng.integers(-noise, noise + 1, pixels.shape, dtype=np.int16)
-    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path, compress_level=1)
-    return lines
-
-
-def draw_data(root: Path, scenes: int, noise: int) -> None:
-    """Write scenes in DOTA layout, all in train but the first, which is in val too."""
-    for split in ("train", "val"):
-        for folder in ("images", "labelTxt"):
-            (root / split / folder).mkdir(parents=True, exist_ok=True)
-    for number in range(scenes):
-        split = "val" if number == 0 else "train"
-        image = root / split / "images" / f"P{number}.png"
-        lines = draw_scene(image, number, noise)
-        (root / split / "labelTxt" / f"P{number}.txt").write_text("\n".join(lines) + "\n")
-
-
-def copy_scenes(root: Path, target: Path, times: int) -> None:
-    """Copy the scenes of a data set several times, by hard link."""
-    for path in sorted(root.rglob("*")):
-        if path.is_file():
-            folder = target / path.relative_to(root).parent
-            folder.mkdir(parents=True, exist_ok=True)
-            for number in range(times):
-                (folder / f"{path.stem}_{number}{path.suffix}").hardlink_to(path)
+REPEATS = 3  # sides of a scene in the side of a large image
+GIANT_SIDE = 30_000
+SECONDS_BETWEEN_LOOKS = 0.02
 
 
 def tile(root: Path, store: Path, settings: dict[str, Any]) -> dict[str, float]:
-    """Return seconds of a first run and of one that finds nothing changed, and peak memory."""
+    """Return seconds of a first run, and of one that finds nothing changed."""
     # Not at the top: workers import this module again.
     from obbflow.config import DatasetSection, TilingSection
     from obbflow.data.checks import check_annotations
@@ -80,21 +45,28 @@ def tile(root: Path, store: Path, settings: dict[str, Any]) -> dict[str, float]:
     tiling = TilingSection(tile_size=TILE_SIZE, num_workers=WORKERS, **settings)
     data = read_data_set(root, dataset, seed=0)
     annotations, _ = check_annotations(data.images, data.annotations, data.issues, dataset)
-    before = peak_megabytes("self")
     found = {}
-    with watch_workers() as of_workers:
-        for run in ("first", "second"):
-            start, cpu = time.perf_counter(), cpu_seconds()
-            tiled = tile_data_set(data.images, annotations, dataset, tiling, store)
-            found[run], found[f"{run} CPU"] = time.perf_counter() - start, cpu_seconds() - cpu
+    for run in ("first", "second"):
+        start, cpu = time.perf_counter(), cpu_seconds()
+        tiled = tile_data_set(data.images, annotations, dataset, tiling, store)
+        found[run], found[f"{run} CPU"] = time.perf_counter() - start, cpu_seconds() - cpu
     return {
         **found,
         "tiles": len(tiled.tile_index),
         "px": float((data.images["width"] * data.images["height"]).sum()),
-        "added": peak_megabytes("self") - before,
-        "worker": max(of_workers.values(), default=0.0),
+        "image MB": float((data.images["width"] * data.images["height"]).max()) * 3 / 1e6,
         "written": sum(path.stat().st_size for path in store.rglob("*.*")) / 1e6,
     }
+
+
+def tile_watched(root: Path, store: Path, settings: dict[str, Any]) -> dict[str, float]:
+    """Return what ``tile`` does, slowed down by a look at the memory of all processes."""
+    with watch_workers() as of_workers:
+        found = tile(root, store, settings)
+    main = peak_megabytes("self")
+    # One image alone is cut by the main process.
+    largest = max(of_workers.values(), default=math.nan)
+    return {**found, "main": main, "worker": largest, "all": main + sum(of_workers.values())}
 
 
 def cut_with_pillow(root: Path, store: Path, settings: dict[str, Any]) -> dict[str, float]:
@@ -102,11 +74,12 @@ def cut_with_pillow(root: Path, store: Path, settings: dict[str, Any]) -> dict[s
     store.mkdir(parents=True)
     options: dict[str, Any] = {"png": {"compress_level": 1}, "jpg": {"quality": 95}}
     ending = settings["image_format"]
-    starts = [*range(0, SIDE - TILE_SIZE, TILE_SIZE - OVERLAP), SIDE - TILE_SIZE]
     start, cpu, px = time.perf_counter(), cpu_seconds(), 0.0
     for path in sorted(root.rglob("*.png")):
         with Image.open(path) as image:
             px += image.width * image.height
+            last = image.width - TILE_SIZE
+            starts = [*range(0, last, TILE_SIZE - OVERLAP), last]
             for y in starts:
                 for x in starts:
                     part = image.crop((x, y, x + TILE_SIZE, y + TILE_SIZE))
@@ -117,6 +90,15 @@ def cut_with_pillow(root: Path, store: Path, settings: dict[str, Any]) -> dict[s
         "px": px,
         "written": sum(path.stat().st_size for path in store.iterdir()) / 1e6,
     }
+
+
+def idle_megabytes() -> float:
+    """Return the memory of a worker that has made its imports and cut nothing."""
+    import rasterio  # noqa: F401
+
+    from obbflow.data import tile_pixels  # noqa: F401
+
+    return peak_megabytes("self")
 
 
 def cpu_seconds() -> float:
@@ -137,16 +119,18 @@ def peak_megabytes(process: str) -> float:
 
 @contextmanager
 def watch_workers() -> Iterator[dict[str, float]]:
-    """Yield process id -> peak memory of the processes that this one starts meanwhile, MB."""
+    """Yield process id -> peak memory of the workers that this process starts meanwhile, MB."""
     peaks: dict[str, float] = {}
     over = threading.Event()
 
     def look() -> None:
-        while not over.wait(0.02):
+        while not over.wait(SECONDS_BETWEEN_LOOKS):
             for task in Path("/proc/self/task").iterdir():
                 with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
                     for process in (task / "children").read_text(encoding="utf-8").split():
-                        peaks[process] = max(peaks.get(process, 0.0), peak_megabytes(process))
+                        if b"spawn_main" in Path(f"/proc/{process}/cmdline").read_bytes():
+                            # The last one counts: a new process first shows its parent's.
+                            peaks[process] = peak_megabytes(process) or peaks.get(process, 0.0)
 
     watcher = threading.Thread(target=look)
     watcher.start()
@@ -167,67 +151,117 @@ def scratch(folder: Path | None) -> Iterator[Path]:
         shutil.rmtree(path)
 
 
-def measure(label: str, function: Any, root: Path, settings: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
-    """Return a row of the table, measured in a process of its own."""
-    with (
-        scratch(root.parent) as folder,
-        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
-    ):
-        found = pool.submit(function, root, folder / "store", settings).result()
+def apart(function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
+    """Return what a function returns in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def measure_speed(
+    label: str, function: Callable[..., Any], root: Path, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a row of the table of speeds."""
+    with scratch(root.parent) as folder:
+        found = apart(function, root, folder / "store", settings)
     mpx = found["px"] / 1e6
     row = {"contender": label, "Mpx": mpx, "seconds": found["first"]}
     row |= {"Mpx/s": mpx / found["first"], "CPU s": found["first CPU"]}
     row |= {"Mpx/CPU s": mpx / found["first CPU"], "MB written": found["written"]}
     if "second" in found:
         row |= {"2nd run %": 100 * found["second"] / found["first"]}
-        row |= {"MB added": found["added"], "MB a worker": found["worker"]}
     print(f"{label}: {found['first']:.1f} s", file=sys.stderr)
     return row
 
 
-def main() -> None:
-    """Print the table."""
+def measure_memory(label: str, root: Path, settings: dict[str, Any], idle: float) -> dict[str, Any]:
+    """Return a row of the table of memory; ``idle`` is the memory of an idle worker, MB."""
+    with scratch(root.parent) as folder:
+        found = apart(tile_watched, root, folder / "store", settings)
+    image = found["image MB"]
+    print(f"{label}, memory: {found['first']:.1f} s", file=sys.stderr)
+    return {
+        "contender": label,
+        "largest image": image,
+        "main process": found["main"],
+        "largest worker": found["worker"],
+        "all processes": found["all"],
+        "worker / image": found["worker"] / image,
+        "its work / image": (found["worker"] - idle) / image,
+        "seconds": found["first"],
+    }
+
+
+def show(title: str, rows: Iterable[dict[str, Any]]) -> None:
+    """Print a table."""
     import pandas as pd
 
+    table = pd.DataFrame(rows).to_string(index=False, float_format="{:.3g}".format, na_rep="")
+    print(f"\n{title}\n\n{table}")
+
+
+def run_all(folder: Path, options: argparse.Namespace) -> None:
+    """Measure everything and print the tables."""
+    from measuring import Target, describe_machine, judge  # not at the top, as above
+
+    print(describe_machine(WORKERS))
+    # Less than that would be cut without workers.
+    side, repeats = (3200, 1) if options.quick else (4000, REPEATS)
+    root = folder / "scenes"
+    draw_data(root, 2 if options.quick else 4, side, options.noise)
+    jpg, png = ({"image_format": ending, "executor": "process"} for ending in ("jpg", "png"))
+    speeds = {}
+    for kind in (jpg, png):
+        ending = kind["image_format"]
+        label = f"plain Pillow, {ending}"
+        speeds[label] = measure_speed(label, cut_with_pillow, root, kind)
+        for executor in ("process",) if options.quick else ("process", "thread", "serial"):
+            label = f"ours, {ending}, {executor}"
+            speeds[label] = measure_speed(label, tile, root, kind | {"executor": executor})
+    targets = [
+        Target("Mpx/s, JPEG tiles", speeds["ours, jpg, process"]["Mpx/s"], at_least=40),
+        Target("Mpx/s, PNG tiles", speeds["ours, png, process"]["Mpx/s"], at_least=20),
+    ]
+    if not options.quick:
+        label = f"ours, jpg, process, {options.scaling} x the images"
+        copy_scenes(root, folder / "more", options.scaling)
+        speeds[label] = measure_speed(label, tile, folder / "more", jpg)
+        growth = speeds[label]["seconds"] / speeds["ours, jpg, process"]["seconds"]
+        what = f"times the seconds, {options.scaling} x the images"
+        targets.append(Target(what, growth, at_most=options.scaling))
+
+    idle = apart(idle_megabytes)
+    draw_large(folder / "large", side, repeats, options.noise)
+    memory = [
+        measure_memory("scenes, jpg", root, jpg, idle),
+        measure_memory("scenes, png", root, png, idle),
+        measure_memory("large PNG, png", folder / "large", png, idle),
+    ]
+    targets.append(
+        Target("largest worker / largest image", memory[-1]["worker / image"], at_most=2.5)
+    )
+    if options.giant:
+        giant = 4000 if options.quick else GIANT_SIDE
+        draw_giant(folder / "giant", giant, options.noise)
+        memory.append(measure_memory("giant TIFF, jpg", folder / "giant", jpg, idle))
+        targets.append(
+            Target("MB of all processes, giant TIFF", memory[-1]["all processes"], at_most=1500)
+        )
+    show(f"Speed: {side} x {side} px, tiles of {TILE_SIZE}, overlap {OVERLAP}", speeds.values())
+    show(f"Memory, MB; an idle worker has {idle:.0f}", memory)
+    print(f"\nFigures and limits\n\n{judge(targets).to_string(index=False)}")
+
+
+def main() -> None:
+    """Read the options and measure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="two scenes, only to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="small, only to see that it runs")
+    parser.add_argument("--giant", action="store_true", help="a TIFF of 30,000 x 30,000 px too")
     parser.add_argument("--noise", type=int, default=6, help="of the sensor, 0 to 30")
     parser.add_argument("--scaling", type=int, default=10, help="how many times the images")
     parser.add_argument("--folder", type=Path, help="for scenes and tiles; default: the system's")
     options = parser.parse_args()
     with scratch(options.folder) as folder:
-        root = folder / "scenes"
-        draw_data(root, 2 if options.quick else 4, options.noise)
-        size = sum(path.stat().st_size for path in root.rglob("*.png"))
-        rows = []
-        for ending in ("jpg", "png"):
-            rows.append(
-                measure(f"plain Pillow, {ending}", cut_with_pillow, root, {"image_format": ending})
-            )
-            for kind in ("process", "thread", "serial"):
-                settings = {"image_format": ending, "executor": kind}
-                rows.append(measure(f"ours, {ending}, {kind}", tile, root, settings))
-        if not options.quick:
-            copy_scenes(root, folder / "more", options.scaling)
-            more = {"image_format": "jpg", "executor": "process"}
-            label = f"ours, jpg, process, {options.scaling} x the images"
-            rows.append(measure(label, tile, folder / "more", more))
-    table = pd.DataFrame(rows)
-    of_plain = {ending: float(table.loc[row, "CPU s"]) for row, ending in ((0, "jpg"), (4, "png"))}
-    table["CPU x plain"] = [
-        row["CPU s"]
-        / row["Mpx"]
-        * table.loc[0, "Mpx"]
-        / of_plain["png" if "png" in name else "jpg"]
-        for name, (_, row) in zip(table["contender"], table.iterrows(), strict=True)
-    ]
-    bytes_a_px = size / (table.loc[0, "Mpx"] * 1e6)
-    print(
-        f"\nScenes of {SIDE} x {SIDE} px ({SIDE * SIDE * 3 / 1e6:.0f} MB decoded, "
-        f"{bytes_a_px:.2f} bytes a px as PNG), tiles of {TILE_SIZE} px, overlap {OVERLAP}, "
-        f"{WORKERS} workers\n"
-    )
-    print(table.to_string(index=False, float_format="{:.3g}".format, na_rep=""))
+        run_all(folder, options)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Small data sets in DOTA layout, drawn for a test."""
 
+import struct
+import zlib
 from collections.abc import Collection, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
@@ -41,6 +43,17 @@ def write_scene(
     return path
 
 
+def write_broken_png(path: Path, size: tuple[int, int] = (64, 48)) -> None:
+    """Write a PNG whose chunks and checksums are right, and whose pixels are not."""
+    header = struct.pack(">IIBBBBB", *size, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", b"no deflated pixels"), (b"IEND", b"")]
+    content = b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + content)
+
+
 def cut_scenes(
     root: Path,
     store: Path,
@@ -49,13 +62,14 @@ def cut_scenes(
     in_use: Collection[str] = (),
     executor: Executor | None = None,
     ready: Path | None = None,
+    strict: bool = False,
     **tiling: object,
 ) -> TiledData:
     """Return what becomes of the scenes below ``root``, cut into tiles of 64 px.
 
     ``ready`` is a root of ready-made training tiles.
     """
-    dataset = DatasetSection(data_root=root, overlap=overlap, train_tiles_dir=ready)
+    dataset = DatasetSection(data_root=root, overlap=overlap, train_tiles_dir=ready, strict=strict)
     data = read_data_set(root, dataset, seed=0)
     annotations, _ = check_annotations(data.images, data.annotations, data.issues, dataset)
     section = TilingSection.model_validate({"tile_size": 64, "num_workers": 1, **tiling})
@@ -76,6 +90,7 @@ def annotations_table(
     *rows: tuple[str, str, Sequence[float]],
     difficult: bool | Sequence[bool] = False,
     ignore: bool | Sequence[bool] = False,
+    lookalike: bool | Sequence[bool] = False,
 ) -> pd.DataFrame:
     """Return table ``annotations`` from (image_id, class, eight coordinates), lines from 3 on."""
     table = pd.DataFrame([(*row[:2], *row[2]) for row in rows])
@@ -86,6 +101,7 @@ def annotations_table(
             object_id=numbers,
             difficult=difficult,
             ignore=ignore,
+            lookalike=lookalike,
             source_file="labelTxt/P1.txt",
             source_line=[number + 3 for number in numbers],
         ),

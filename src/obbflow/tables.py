@@ -4,6 +4,8 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
+from obbflow.errors import DataError
+
 # Column -> pandas dtype. "string" columns are stored as UTF-8; floats are px or radians.
 IMAGES = {
     "image_id": "string",  # path below data_root without images/ and ending: "train/P0001"
@@ -26,6 +28,7 @@ ANNOTATIONS = {
     **CORNERS,  # px, as written in the label, in cyclic order
     "difficult": "bool",
     "ignore": "bool",  # an ignore region, no object
+    "lookalike": "bool",  # of a class that is never one: background; not ignored at the same time
     "source_file": "string",
     "source_line": "int64",  # from 1, header lines included
 }
@@ -47,7 +50,7 @@ TILE_INDEX = {
     "width": "int64",  # of the part that shows the image; the rest is padding
     "height": "int64",
     "path": "string",  # absolute; the image's own file for a ready-made tile
-    "n_objects": "int64",  # ignore regions not counted
+    "n_objects": "int64",  # ignore regions and look-alikes not counted
     "scale": "float64",  # the image was resized to round(scale * its sides) before it was cut
 }
 RBOX = dict.fromkeys(("cx", "cy", "w", "h", "angle"), "float64")
@@ -57,6 +60,7 @@ TILE_ANNOTATIONS = {
     **RBOX,  # px in the tile, le90
     "difficult": "bool",
     "ignore": "bool",
+    "lookalike": "bool",
     "iof": "float64",  # share of the object's area inside the tile
     "object_id": "int64",  # of annotations: overlapping tiles hold the same object
 }
@@ -97,14 +101,21 @@ def make_table(rows: Any, columns: dict[str, str]) -> pd.DataFrame:  # noqa: ANN
     return frame.astype(columns)
 
 
+def is_object(annotations: pd.DataFrame) -> "pd.Series[bool]":
+    """Return which rows of ``annotations`` or ``tile_annotations`` are objects of a class.
+
+    The others are ignore regions, which count neither way, and look-alikes, which are background.
+    """
+    return ~(annotations["ignore"] | annotations["lookalike"])
+
+
 def check_table(table: pd.DataFrame, columns: dict[str, str], name: str) -> pd.DataFrame:
     """Return ``table`` if it has every one of ``columns`` in its type.
 
     Raises:
         ValueError: Naming the missing columns, or the columns of another type.
     """
-    missing = [column for column in columns if column not in table.columns]
-    if missing:
+    if missing := _find_missing(table, columns):
         raise ValueError(f"table {name} lacks the columns {', '.join(missing)}")
     wrong = [
         f"{column} is {table[column].dtype}, not {dtype}"
@@ -114,6 +125,10 @@ def check_table(table: pd.DataFrame, columns: dict[str, str], name: str) -> pd.D
     if wrong:
         raise ValueError(f"table {name}: {'; '.join(wrong)}")
     return table
+
+
+def _find_missing(table: pd.DataFrame, columns: dict[str, str]) -> list[str]:
+    return [column for column in columns if column not in table.columns]
 
 
 def _same_type(actual: Any, expected: str) -> bool:  # noqa: ANN401 - numpy's or pandas' dtype
@@ -128,8 +143,20 @@ class TableValidator:
     columns: ClassVar[dict[str, str]]
 
     def validate(self, data: pd.DataFrame) -> pd.DataFrame:
-        """Return ``data``; raise ``ValueError`` when it does not fit the schema."""
-        return check_table(data, self.columns, type(self).__name__.removesuffix("Validator"))
+        """Return ``data`` if it fits the schema.
+
+        Raises:
+            DataError: If columns are missing: an earlier version of the project wrote the file.
+            ValueError: If columns are of another type.
+        """
+        name = type(self).__name__.removesuffix("Validator")
+        if missing := _find_missing(data, self.columns):
+            raise DataError(
+                f"table {name} lacks the columns {', '.join(missing)}: another version of obbflow "
+                "wrote it. Run the pipeline that writes it again; for images, labels and tiles: "
+                "kedro run --pipelines data"
+            )
+        return check_table(data, self.columns, name)
 
 
 class ImagesValidator(TableValidator):

@@ -62,7 +62,7 @@ def test_its_truth_is_that_of_the_evaluation(project_root):
     objects = [("ship", False, False), ("ship", True, False), ("ship", True, True),
                ("yacht", False, False)]  # fmt: skip
     rows = [
-        ("t1", name, *box[:4], number / 2, difficult, ignore, 1.0, number)
+        ("t1", name, *box[:4], number / 2, difficult, ignore, False, 1.0, number)
         for number, (name, difficult, ignore) in enumerate(objects)
     ]
     tiles = [

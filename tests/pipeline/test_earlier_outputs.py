@@ -1,18 +1,17 @@
 """A mistake in images, labels or settings leaves every file of an earlier data run as it was."""
 
 import shutil
-import struct
-import zlib
 
+import pandas as pd
 import pytest
 import yaml
 from kedro.io import DataCatalog
 from kedro.runner import SequentialRunner
 
 from obbflow.config import SECTIONS, fill_sections
-from obbflow.errors import ObbflowError
+from obbflow.errors import DataError, ObbflowError
 from obbflow.pipelines.data.pipeline import create_pipeline
-from scenes import SQUARE, write_scene
+from scenes import SQUARE, write_broken_png, write_scene
 
 
 def run_data(project_root, data_dir, root, first="read_annotations", **sections):
@@ -88,16 +87,6 @@ def rotation_of_no_class(_):
     return {"preprocessing": rotate}, "random_rotate_rect_labels: .*did you mean 'plane'"
 
 
-def broken_png():
-    """Return a PNG whose chunks and checksums are right, and whose pixels are not."""
-    header = struct.pack(">IIBBBBB", 40, 30, 8, 2, 0, 0, 0)
-    chunks = [(b"IHDR", header), (b"IDAT", b"no deflated pixels"), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks
-    )
-
-
 @pytest.mark.parametrize(
     "mistake",
     [
@@ -119,18 +108,61 @@ def test_a_mistake_changes_no_earlier_file(project_root, earlier, copy, mistake)
     assert contents(earlier / "data") == before
 
 
-def test_an_image_that_cannot_be_decoded_leaves_the_earlier_tiles_as_they_are(
-    project_root, earlier, copy, tmp_path
+def earlier_tiles(data_dir):
+    """Return ``tile_index`` and all that it and ``tile_annotations`` depend on."""
+    folder = data_dir / "03_primary"
+    files = [*folder.glob("tile*.parquet"), *folder.glob("tiles/*/*.png")]
+    assert len(files) > 4
+    return {path: path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize(
+    ("image", "settings"),
+    [("P2", {"strict": True}), ("P1", {})],
+    ids=["strict", "the only image to train on"],
+)
+def test_a_damaged_image_that_stops_leaves_the_earlier_tiles_as_they_are(
+    project_root, earlier, copy, tmp_path, image, settings
 ):
     shutil.copytree(earlier / "data", tmp_path / "data")
-    (copy / "train" / "images" / "P2.png").write_bytes(broken_png())
-    before = contents(tmp_path / "data")
-    with pytest.raises(ObbflowError, match=r"P2\.png: the image cannot be read"):
-        run_data(project_root, tmp_path / "data", copy)
-    after = contents(tmp_path / "data")
-    tiles = {path for path in before if "03_primary/tile" in path.as_posix()}
-    assert len(tiles) > 4
-    assert all(after[path] == before[path] for path in tiles if "manifest" not in path.name)
+    before = earlier_tiles(tmp_path / "data")
+    write_scene(copy / "val", "P1", size=(90, 64), seed=1)  # strict: another one than in train
+    write_broken_png(copy / "train" / "images" / f"{image}.png", size=(90, 64))
+    with pytest.raises(DataError, match=rf"{image}\.png: the image cannot be read"):
+        run_data(project_root, tmp_path / "data", copy, dataset=settings)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_damaged_image_is_an_issue_beside_those_of_its_labels(
+    project_root, copy, tmp_path, caplog
+):
+    write_broken_png(copy / "train" / "images" / "P2.png")
+    label(copy, "10 10 20 10 20 20 10 20 plane 0\n1 2 3 ship")
+    run_data(project_root, tmp_path / "data", copy)
+    folder = tmp_path / "data" / "03_primary"
+    earlier_issues = pd.read_csv(folder / "annotation_issues.csv")
+    issues = pd.read_csv(folder / "data_issues.csv")
+    pd.testing.assert_frame_equal(issues.iloc[:-1], earlier_issues)
+    assert len(issues) > 2
+    damaged = issues.iloc[-1].to_dict()
+    assert pd.isna(damaged.pop("line"))
+    message = damaged.pop("message")
+    assert damaged == {
+        "file": "train/images/P2.png",
+        "image_id": "train/P2",
+        "severity": "error",
+        "kind": "broken_image",
+        "action": "dropped",
+    }
+    assert message.startswith("broken image: the image cannot be read (")
+    assert f"broken image: 1 in data_issues, first: train/images/P2.png: {message} (dropped)" in [
+        record.getMessage() for record in caplog.records if record.levelname == "WARNING"
+    ]
+    index = pd.read_parquet(folder / "tile_index.parquet")
+    assert set(index["image_id"]) == {"train/P1", "val/P1"}
+    check = index.attrs["geometry_check"]
+    assert (check["n_fitting"], check["n_whole"]) == (2, 2)
+    assert check["largest_error"] < 1e-9
 
 
 def test_the_end_of_the_pipeline_alone_changes_no_earlier_file(project_root, earlier):

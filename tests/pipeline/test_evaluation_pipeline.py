@@ -16,8 +16,10 @@ from obbflow.config import (
     ExperimentSection,
     ModelSection,
     PreprocessingSection,
+    TilingSection,
     TrainingSection,
 )
+from obbflow.data.tile_settings import keep_settings
 from obbflow.errors import CheckpointError
 from obbflow.models.build import build_model
 from obbflow.pipelines.evaluation.nodes import compute_final_map
@@ -73,8 +75,8 @@ def make_inputs(tmp_path):
             path = tmp_path / f"t{number}.png"
             Image.fromarray(np.full((SIZE, SIZE, 3), 90, np.uint8)).save(path)
             tiles.append((f"t{number}", "s", split, 0, 0, SIZE, SIZE, str(path), 2, 1.0))
-            objects.append((f"t{number}", "ship", *SHIP, False, False, 1.0, 2 * number))
-            objects.append((f"t{number}", "tank", *TANK, True, True, 1.0, 2 * number + 1))
+            objects.append((f"t{number}", "ship", *SHIP, False, False, False, 1.0, 2 * number))
+            objects.append((f"t{number}", "tank", *TANK, True, True, False, 1.0, 2 * number + 1))
         checkpoint = tmp_path / "best.pt"
         torch.save({"epoch": 4, "run_id": "r1", "git": {"commit": "c0ffee"}, **content}, checkpoint)
         return {
@@ -84,6 +86,7 @@ def make_inputs(tmp_path):
             "class_map": {"ship": 1, "tank": 2},
             "params:experiment": ExperimentSection(),
             "params:dataset": DatasetSection(format="synthetic"),
+            "params:tiling": TilingSection(),
             "params:preprocessing": PreprocessingSection(target_size=(SCALE * SIZE,) * 2),
             "params:data_loader": DataLoaderSection(batch_size=2, num_workers=0),
             "params:model": TINY,
@@ -221,6 +224,17 @@ def test_other_tiles_than_those_of_the_training_are_a_warning(make_inputs, knows
     assert "other tiles or labels" not in caplog.text
     run(make_inputs(model=knows_ships.state_dict(), data_hash="0" * 64))
     assert "best.pt was trained on other tiles or labels" in caplog.text
+
+
+def test_tiles_of_other_settings_are_a_warning(make_inputs, knows_ships, caplog):
+    inputs = make_inputs(model=knows_ships.state_dict())
+    dataset, tiling = inputs["params:dataset"], inputs["params:tiling"]
+    tile_index = keep_settings(inputs["tile_index"], dataset, tiling, is_stretched=False)
+    run({**inputs, "tile_index": tile_index})
+    assert "other settings" not in caplog.text
+    other = dataset.model_copy(update={"bands": (1,)})
+    run({**inputs, "tile_index": tile_index, "params:dataset": other})
+    assert "dataset.bands: [1] now, the tiles were cut with None" in caplog.text
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused(make_inputs):

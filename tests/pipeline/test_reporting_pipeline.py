@@ -37,7 +37,7 @@ def inputs(tmp_path):
         path = tmp_path / f"t{number}.png"
         Image.fromarray(np.full((64, 64, 3), 90, np.uint8)).save(path)
         tiles.append((f"t{number}", f"s{number}", split, 0, 0, 64, 64, str(path), 1, 1.0))
-        objects.append((f"t{number}", "ship", *SHIP, False, False, 1.0, number))
+        objects.append((f"t{number}", "ship", *SHIP, False, False, False, 1.0, number))
     detections = make_table([("t1", "ship", 0.9, *SHIP)], DETECTIONS)
     evaluation = EvaluationSection()
     scores = score_final(

@@ -163,7 +163,7 @@ _CONDITIONS = (
     ),
     _Condition(
         "tiling",
-        ("jpeg_quality",),
+        ("jpeg_quality", "jpeg_chroma"),
         lambda parameters: parameters["tiling"]["image_format"] == "jpg",
         "set tiling.image_format to jpg",
     ),

@@ -92,9 +92,16 @@ class DatasetSection(Section):
     allowed_classes: tuple[str, ...] | None = Field(
         None, description="whitelist; any other class is an error naming file and line"
     )
+    lookalike_classes: tuple[str, ...] | None = Field(
+        None,
+        description="classes that look like the wanted ones and are none: never a class, no "
+        "ignore region; region proposals on them are background and are sampled first. Names "
+        "after map_labels",
+    )
     difficult_strategy: Literal["drop", "ignore", "keep"] = Field(
         "drop",
-        description="difficult objects: drop when read, keep as ignore regions, or keep as objects",
+        description="difficult objects: drop when read, keep as ignore regions, or keep as "
+        "objects; look-alikes stay such",
     )
     filter_empty_gt: bool = Field(False, description="leave out training tiles without an object")
     max_train_samples: int | None = Field(None, ge=1, description="cap on training tiles")
@@ -154,6 +161,17 @@ class DatasetSection(Section):
         if not value[0] < value[1]:
             raise ValueError(f"the first must be below the second, got {list(value)}")
         return value
+
+    @model_validator(mode="after")
+    def _name_lookalikes_once(self) -> Self:
+        for key in ("ignore_labels", "allowed_classes"):
+            both = sorted(set(self.lookalike_classes or ()) & set(getattr(self, key) or ()))
+            if both:
+                raise ValueError(
+                    f"lookalike_classes: {', '.join(map(repr, both))} also in dataset.{key}; a "
+                    "look-alike is background, so name it in one of the two only"
+                )
+        return self
 
     @property
     def draws_demo(self) -> bool:

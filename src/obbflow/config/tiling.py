@@ -44,10 +44,18 @@ class TilingSection(Section):
         0.7, gt=0, le=1, description="less of an object's area inside makes it an ignore region"
     )
     keep_empty: float = Field(
-        1.0, ge=0, le=1, description="share of training tiles without any object that is kept"
+        1.0,
+        ge=0,
+        le=1,
+        description="share of training tiles without any object or look-alike that is kept",
     )
     image_format: Literal["png", "jpg"] = Field("png", description="of the tile files")
     jpeg_quality: int = Field(95, ge=1, le=100)
+    jpeg_chroma: Literal["4:4:4", "4:2:0"] = Field(
+        "4:4:4",
+        description="4:2:0 halves the resolution of colour, as most programs do: smaller and "
+        "faster, and small coloured objects pale",
+    )
     executor: Literal["process", "thread", "serial", "dask"] = Field(
         "process", description="who cuts: processes, threads, this process alone, a Dask cluster"
     )
@@ -80,7 +88,7 @@ class TilingSection(Section):
         """Return the keys that tiles and their labels depend on, in YAML-friendly types."""
         unused = set(WORK_KEYS)
         if self.image_format == "png":
-            unused.add("jpeg_quality")
+            unused.update(("jpeg_quality", "jpeg_chroma"))
         if self.window_rule == "obbflow":
             unused.add("min_image_rate")
         return self.model_dump(mode="json", exclude=unused)

@@ -56,14 +56,16 @@ def check_annotations(
     """
     kept, class_issues = apply_class_rules(annotations, dataset)
     kept, repairs = _repair_bowties(kept)
-    names = find_near_misses(kept, dataset.allowed_classes or ())
+    # The user has written these names; a class that is nearly a look-alike's is worth a word.
+    expected = (*(dataset.allowed_classes or ()), *(dataset.lookalike_classes or ()))
+    names = find_near_misses(kept, expected)
     found = [issues, class_issues, names, repairs]
     kept = kept.assign(**_measure_sides(kept))
     for check in (_drop_flat, _drop_outside, _drop_duplicates):
         kept, more = check(kept, images)
         found.append(more)
     found += [_report_partly_outside(kept, images), *_report_sizes(kept, images)]
-    found.append(_report_upright(kept))
+    found.append(_report_upright(kept[~kept["lookalike"]]))
     filled = [table for table in found if len(table)]
     all_issues = pd.concat(filled, ignore_index=True) if filled else issues
     kept = kept[list(ANNOTATIONS)].reset_index(drop=True)

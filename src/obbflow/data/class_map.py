@@ -5,6 +5,7 @@ import logging
 import pandas as pd
 
 from obbflow.data.class_rules import no_object_on_tiles
+from obbflow.tables import is_object
 
 logger = logging.getLogger(__name__)
 
@@ -16,15 +17,15 @@ def count_objects(
 
     Args:
         tile_index: Table ``tile_index``.
-        tile_annotations: Table ``tile_annotations``; ignore regions are not counted, and an
-            object on several overlapping tiles is one.
+        tile_annotations: Table ``tile_annotations``; ignore regions and look-alikes are not
+            counted, and an object on several overlapping tiles is one.
         split: "train" or "val".
 
     Returns:
         Number of objects by class name, names sorted; classes without any are absent.
     """
     tiles = tile_index.loc[tile_index["split"] == split, "tile_id"]
-    counted = tile_annotations["tile_id"].isin(tiles) & ~tile_annotations["ignore"]
+    counted = tile_annotations["tile_id"].isin(tiles) & is_object(tile_annotations)
     objects = tile_annotations[counted].drop_duplicates("object_id")
     counts = objects["class_name"].value_counts().sort_index()
     return pd.Series(counts.to_numpy("int64"), index=counts.index.astype(str), name="count")

@@ -1,4 +1,4 @@
-"""Which labels count: renamed, left out, allowed and difficult classes, as ``dataset`` says."""
+"""Which labels count: classes renamed, left out, allowed, look-alike or difficult ones."""
 
 import logging
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ import pandas as pd
 
 from obbflow.config import DatasetSection
 from obbflow.errors import DataError, did_you_mean
-from obbflow.tables import DATA_ISSUES, make_table
+from obbflow.tables import DATA_ISSUES, is_object, make_table
 
 logger = logging.getLogger(__name__)
 
@@ -19,24 +19,27 @@ def apply_class_rules(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the objects that count, and an issue for each class or kind that was left out.
 
-    The order is ``map_labels``, ``ignore_labels``, ``allowed_classes``, ``difficult_strategy``.
+    The order is ``map_labels``, ``ignore_labels``, ``lookalike_classes``, ``allowed_classes``,
+    ``difficult_strategy``. A look-alike is background however hard it is to see: the last two
+    keys do not concern it.
 
     Args:
         annotations: Table ``annotations`` as read.
-        dataset: The section with these four keys.
+        dataset: The section with these keys.
 
     Returns:
-        Table ``annotations`` with final class names; difficult objects dropped, marked ``ignore``
-        or left as they are. And table ``data_issues``.
+        Table ``annotations`` with final class names; look-alikes marked ``lookalike``; difficult
+        objects dropped, marked ``ignore`` or left as they are. And table ``data_issues``.
 
     Raises:
         DataError: If a class is not in ``allowed_classes``; all such classes are named.
     """
     mapped = _rename(annotations["class_name"], dataset)
     is_ignored = mapped.isin(dataset.ignore_labels or ())
-    result = annotations.assign(class_name=mapped)[~is_ignored]
+    is_lookalike = mapped.isin(dataset.lookalike_classes or ())
+    result = annotations.assign(class_name=mapped, lookalike=is_lookalike)[~is_ignored]
     if dataset.allowed_classes is not None:
-        _refuse_unlisted(result, dataset.allowed_classes)
+        _refuse_unlisted(result[~result["lookalike"]], dataset.allowed_classes)
     issues = [
         _summary(
             "ignored_class",
@@ -45,16 +48,25 @@ def apply_class_rules(
         )
         for name, count in mapped[is_ignored].value_counts().sort_index().items()
     ]
-    n_difficult = int(result["difficult"].sum())
+    issues += [
+        _summary(
+            "lookalike",
+            f"objects of class {name!r} named in dataset.lookalike_classes: {count:,}",
+            "kept as hard negatives",
+        )
+        for name, count in mapped[is_lookalike].value_counts().sort_index().items()
+    ]
+    is_difficult = result["difficult"] & ~result["lookalike"]
+    n_difficult = int(is_difficult.sum())
     if n_difficult and dataset.difficult_strategy != "keep":
         is_dropped = dataset.difficult_strategy == "drop"
         action = "dropped" if is_dropped else "kept as ignore regions"
         message = f"difficult objects {action} by dataset.difficult_strategy: {n_difficult:,}"
         issues.append(_summary("difficult", message, action))
         if is_dropped:
-            result = result[~result["difficult"]]
+            result = result[~is_difficult]
         else:
-            result = result.assign(ignore=result["ignore"] | result["difficult"])
+            result = result.assign(ignore=result["ignore"] | is_difficult)
     return result.reset_index(drop=True), make_table(issues, DATA_ISSUES)
 
 
@@ -65,19 +77,20 @@ def name_objects(annotations: pd.DataFrame, dataset: DatasetSection) -> "pd.Seri
 
     Args:
         annotations: Table ``annotations`` as read.
-        dataset: ``map_labels``, ``ignore_labels`` and ``difficult_strategy``.
+        dataset: ``map_labels``, ``ignore_labels``, ``lookalike_classes``, ``difficult_strategy``.
     """
     names = _rename(annotations["class_name"], dataset)
-    counts = ~names.isin(dataset.ignore_labels or ())
+    counts = ~names.isin((*(dataset.ignore_labels or ()), *(dataset.lookalike_classes or ())))
     if dataset.difficult_strategy != "keep":
         counts &= ~annotations["difficult"]
     return names[counts]
 
 
 def warn_about_unused_names(annotations: pd.DataFrame, dataset: DatasetSection) -> None:
-    """Say which names in ``map_labels`` and ``ignore_labels`` no label has: they may be misspelt.
+    """Say which names that settings rename, leave out or call look-alike no label has.
 
-    ``difficult_tags`` are gone from the classes once read, so of these only all can be missed.
+    They may be misspelt. ``difficult_tags`` are gone from the classes once read, so of these only
+    all can be missed.
 
     Args:
         annotations: Table ``annotations`` as read.
@@ -85,7 +98,9 @@ def warn_about_unused_names(annotations: pd.DataFrame, dataset: DatasetSection) 
     """
     names = annotations["class_name"]
     _warn_about_unused("map_labels", dataset.map_labels or (), names)
-    _warn_about_unused("ignore_labels", dataset.ignore_labels or (), _rename(names, dataset))
+    renamed = _rename(names, dataset)
+    _warn_about_unused("ignore_labels", dataset.ignore_labels or (), renamed)
+    _warn_about_unused("lookalike_classes", dataset.lookalike_classes or (), renamed)
     if dataset.difficult_tags and not annotations["difficult"].any():
         tags = {tag for name in names.unique() for tag in name.split(", ")}
         for tag in dataset.difficult_tags:
@@ -113,15 +128,20 @@ def require_objects(
     """
     train = images.loc[images["split"] == "train", "image_id"]
     in_train = annotations["image_id"].isin(train)
-    if (in_train & ~annotations["ignore"]).any():
+    if (in_train & is_object(annotations)).any():
         return
-    n_ignored = int(in_train.sum())
-    also = f" (and {n_ignored:,} ignore regions)" if n_ignored else ""
+    others = {
+        "ignore regions": int((in_train & annotations["ignore"]).sum()),
+        "look-alikes": int((in_train & annotations["lookalike"]).sum()),
+    }
+    found = " and ".join(f"{count:,} {name}" for name, count in others.items() if count)
+    also = f" (and {found})" if found else ""
     raise DataError(
         f"{where}: the train split has {len(train):,} images and 0 objects that can be used"
         f"{also}; nothing can be learned from it. Check that its label files hold lines like "
-        "'x1 y1 x2 y2 x3 y3 x4 y4 class difficult' in px, and the settings dataset.ignore_labels "
-        f"and dataset.difficult_strategy{_first_of(issues)}"
+        "'x1 y1 x2 y2 x3 y3 x4 y4 class difficult' in px, and the settings "
+        "dataset.ignore_labels, dataset.lookalike_classes and "
+        f"dataset.difficult_strategy{_first_of(issues)}"
     )
 
 

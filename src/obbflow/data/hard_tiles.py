@@ -1,6 +1,7 @@
 """How often training tiles are drawn: those that an earlier detector did badly on more often."""
 
 import logging
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import torch
 from torch import Tensor
 
 from obbflow.config import DatasetSection
+from obbflow.data.formats.csv_rows import read_header, read_rows
+from obbflow.data.formats.polygons import Fault
+from obbflow.data.formats.source import parse_number
 from obbflow.errors import DataError, did_you_mean
 
 logger = logging.getLogger(__name__)
@@ -72,31 +76,31 @@ def weigh_tiles(tile_ids: Sequence[str], dataset: DatasetSection) -> Tensor | No
 
 def _read_scores(path: Path, column: str) -> "pd.Series[float]":
     """Return the score of each tile of a CSV file, NaN where the cell is empty."""
-    try:
-        table = pd.read_csv(path, dtype=str, encoding="utf-8-sig", keep_default_na=False)
-    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise DataError(
-            f"{path}: cannot be read as CSV ({error}); correct dataset.tile_metrics_csv"
-        ) from error
-    found = ", ".join(table.columns)
-    id_column = next((name for name in _ID_COLUMNS if name in table.columns), None)
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; correct dataset.tile_metrics_csv")
+    header = read_header(path)
+    found = ", ".join(header) or "none"
+    id_column = next((name for name in _ID_COLUMNS if name in header), None)
     if id_column is None:
         raise DataError(f"{path}: no column {' or '.join(_ID_COLUMNS)} among {found}")
-    if column not in table.columns:
+    if column not in header:
         raise DataError(
-            f"{path}: no column {column!r} among {found}{did_you_mean(column, table.columns)}; "
+            f"{path}: no column {column!r} among {found}{did_you_mean(column, header)}; "
             "set dataset.hard_tile_metric_column"
         )
-    twice = table.index[table[id_column].duplicated()]
-    if len(twice):
-        raise DataError(
-            f"{path}:{twice[0] + 2}: tile {table[id_column][twice[0]]!r} stands there already; "
-            "give each tile one row"
-        )
-    scores = pd.to_numeric(table[column].replace("", "nan"), errors="coerce")
-    wrong = table.index[scores.isna() & ~table[column].str.lower().isin(["", "nan"])]
-    if len(wrong):
-        raise DataError(
-            f"{path}:{wrong[0] + 2}: {column} is {table[column][wrong[0]]!r}, not a number"
-        )
-    return pd.Series(scores.to_numpy("float64"), index=table[id_column])
+
+    def refuse(line: int, fault: Fault) -> None:
+        raise DataError(f"{path}:{line}: {fault.message}; correct dataset.tile_metrics_csv")
+
+    remedy = "correct dataset.tile_metrics_csv"
+    scores: dict[str, float] = {}
+    for line, (tile_id, text) in read_rows(path, (id_column, column), remedy=remedy, on_bad=refuse):
+        score = math.nan if text.lower() in {"", "nan"} else parse_number(text)
+        if tile_id in scores:
+            raise DataError(
+                f"{path}:{line}: tile {tile_id!r} stands there already; give each tile one row"
+            )
+        if score is None:
+            raise DataError(f"{path}:{line}: {column} is {text!r}, not a number")
+        scores[tile_id] = score
+    return pd.Series(scores, dtype="float64")

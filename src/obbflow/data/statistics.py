@@ -1,4 +1,4 @@
-"""What each split holds: objects by class, difficulty and size."""
+"""What each split holds: objects by class, difficulty and size. Look-alikes are none."""
 
 from collections.abc import Iterator
 
@@ -22,6 +22,7 @@ def count_by_split(images: pd.DataFrame, annotations: pd.DataFrame) -> pd.DataFr
     Returns:
         See `count_objects_of`.
     """
+    annotations = annotations[~annotations["lookalike"]]
     splits = images.set_index("image_id")["split"]
     corners = annotations[list(CORNERS)].to_numpy(np.float64, copy=True).reshape(-1, 4, 2)
     return count_objects_of(
@@ -44,6 +45,7 @@ def count_on_tiles(tile_index: pd.DataFrame, tile_annotations: pd.DataFrame) -> 
     Returns:
         See `count_objects_of`; areas are those on the tiles.
     """
+    tile_annotations = tile_annotations[~tile_annotations["lookalike"]]
     splits = tile_index.set_index("tile_id")["split"]
     shown = tile_annotations.assign(
         split=tile_annotations["tile_id"].map(splits),

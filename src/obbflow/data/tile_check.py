@@ -11,7 +11,7 @@ from torch import Tensor
 from obbflow.config import TilingSection
 from obbflow.data.tiling import WHOLE
 from obbflow.geometry import qbox_to_rbox, rbox_to_qbox
-from obbflow.tables import CORNERS, RBOX
+from obbflow.tables import CORNERS, RBOX, is_object
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def check_geometry(
 
     Args:
         images: Table ``images``.
-        annotations: Table ``annotations``; ignore regions are left out.
+        annotations: Table ``annotations``; ignore regions and look-alikes are left out.
         tile_index: Table ``tile_index``.
         tile_annotations: Table ``tile_annotations``.
         overlap: Of neighbouring tiles, px.
@@ -50,7 +50,7 @@ def check_geometry(
     """
     objects = _find_fitting(images, annotations, overlap, tiling.tile_size)
     tiles = tile_index.loc[tile_index["scale"] == 1, ["tile_id", "x", "y"]]
-    shown = tile_annotations[(tile_annotations["iof"] >= WHOLE) & ~tile_annotations["ignore"]]
+    shown = tile_annotations[(tile_annotations["iof"] >= WHOLE) & is_object(tile_annotations)]
     shown = shown.merge(tiles, on="tile_id").merge(objects, on="object_id")
     if shown.empty:
         return GeometryCheck(len(objects), 0, 0.0)
@@ -71,7 +71,7 @@ def _find_fitting(
 ) -> pd.DataFrame:
     """Return object_id and corners of the objects that some tile has to show whole."""
     columns = ["image_id", "width", "height", "is_tile"]
-    objects = annotations[~annotations["ignore"]].merge(images[columns], on="image_id")
+    objects = annotations[is_object(annotations)].merge(images[columns], on="image_id")
     fits = np.ones(len(objects), dtype=bool)
     for axis, side in (("x", "width"), ("y", "height")):
         ends = objects[[name for name in CORNERS if name.startswith(axis)]].to_numpy(np.float64)

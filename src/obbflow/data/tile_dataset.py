@@ -23,6 +23,7 @@ from obbflow.tables import (
     TILE_ANNOTATIONS,
     TILE_INDEX,
     check_table,
+    is_object,
     make_table,
 )
 
@@ -49,10 +50,11 @@ class TileDataset(Dataset[tuple[Tensor, Target]]):
     """Tiles of one split; a sample is asked for as ``(index, epoch)``.
 
     A sample depends on (seed, epoch, index) alone. Rows of ``tile_annotations`` with ``ignore``
-    become ignore regions. Rows of a class that is not in ``class_map`` (objects in validation
-    only: the map holds every class of the training objects) are in neither targets nor ground
-    truth, as the detector cannot know them; the numbers of such objects are in `unmapped_classes`
-    and in one warning.
+    become ignore regions, those with ``lookalike`` look-alikes, which are not in the ground truth:
+    a detection on one is false. Rows of a class that is not in ``class_map`` (objects in
+    validation only: the map holds every class of the training objects) are in neither targets nor
+    ground truth, as the detector cannot know them; the numbers of such objects are in
+    `unmapped_classes` and in one warning.
 
     Args:
         tile_index: Table ``tile_index``, all splits.
@@ -92,7 +94,8 @@ class TileDataset(Dataset[tuple[Tensor, Target]]):
         self._cached_bytes = 0
 
         in_split = tile_index[tile_index["split"] == split]
-        known = tile_annotations["class_name"].isin(list(self.class_map))
+        lookalike = tile_annotations["lookalike"]
+        known = tile_annotations["class_name"].isin(list(self.class_map)) & ~lookalike
         tiles = _choose_tiles(in_split, tile_annotations[known], split, dataset)
         _check_files(tiles["path"])
         self.tile_ids: list[str] = tiles["tile_id"].tolist()
@@ -102,8 +105,10 @@ class TileDataset(Dataset[tuple[Tensor, Target]]):
         )
         in_tiles = tile_annotations["tile_id"].isin(self.tile_ids)
         self._annotations = tile_annotations[in_tiles & known]
-        self._targets = _make_targets(self.tile_ids, self._annotations, self.class_map)
-        objects = tile_annotations[in_tiles & ~known & ~tile_annotations["ignore"]]
+        self._targets = _make_targets(
+            self.tile_ids, tile_annotations[in_tiles & (known | lookalike)], self.class_map
+        )
+        objects = tile_annotations[in_tiles & ~known & is_object(tile_annotations)]
         self.unmapped_classes: dict[str, int] = {
             str(name): int(count) for name, count in objects["class_name"].value_counts().items()
         }
@@ -219,7 +224,7 @@ def _choose_tiles(
     if split == "train":
         cap = dataset.max_train_samples
         if dataset.filter_empty_gt:
-            with_objects = annotations.loc[~annotations["ignore"], "tile_id"]
+            with_objects = annotations.loc[is_object(annotations), "tile_id"]
             tiles = tiles[tiles["tile_id"].isin(with_objects)]
         if tiles.empty:
             raise DataError(
@@ -249,22 +254,27 @@ def _check_files(paths: "pd.Series[str]") -> None:
 def _make_targets(
     tile_ids: list[str], annotations: pd.DataFrame, class_map: Mapping[str, int]
 ) -> list[Target]:
-    """Return objects and ignore regions of each tile, in the tile's px."""
+    """Return objects, ignore regions and look-alikes of each tile, in the tile's px."""
     rboxes = torch.tensor(annotations[list(RBOX)].to_numpy(dtype=np.float32))
-    labels = torch.tensor(annotations["class_name"].map(class_map).to_numpy(dtype=np.int64))
+    ids = annotations["class_name"].map(class_map).where(~annotations["lookalike"], 0)
+    labels = torch.tensor(ids.to_numpy(dtype=np.int64))
+    lookalike = annotations["lookalike"].to_numpy(dtype=bool)
     ignore = annotations["ignore"].to_numpy(dtype=bool)
+    neither = ~(ignore | lookalike)
     rows_of_tile = annotations.groupby("tile_id", sort=False).indices
     targets = []
     for tile_id in tile_ids:
         rows = rows_of_tile.get(tile_id, np.empty(0, dtype=np.int64))
-        objects = torch.from_numpy(rows[~ignore[rows]])
-        regions = torch.from_numpy(rows[ignore[rows]])
+        objects, regions, lookalikes = (
+            torch.from_numpy(rows[kind[rows]]) for kind in (neither, ignore, lookalike)
+        )
         targets.append(
             Target(
                 rboxes=rboxes[objects],
                 labels=labels[objects],
                 rboxes_ignore=rboxes[regions],
                 labels_ignore=labels[regions],
+                rboxes_lookalike=rboxes[lookalikes],
             )
         )
     return targets

@@ -40,6 +40,11 @@ def write_manifest(store: Path, manifest: Manifest) -> None:
     (store / JOURNAL).unlink(missing_ok=True)
 
 
+def has_journal(store: Path) -> bool:
+    """Return whether a run wrote finished images there and did not end."""
+    return (store / JOURNAL).exists()
+
+
 def open_journal(store: Path) -> IO[str]:
     """Return the journal of a run, to be written by `note_image`; earlier lines stay."""
     journal = (store / JOURNAL).open("a", encoding="utf-8")

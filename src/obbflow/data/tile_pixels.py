@@ -1,9 +1,11 @@
 """Writing the tile files of one image: the work of a tiling process, free of torch and pandas."""
 
+import io
 import math
+import os
 import struct
-import uuid
-import zlib
+import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,6 +25,8 @@ _FILTER_UP = 2  # of PNG: each row is stored as its difference to the one above
 _PNG_RGB = (8, 2, 0, 0, 0)  # bits, colour type, compression, filter method, no interlace
 _ORIENTATION = 0x0112  # the EXIF tag
 _REACH = 2  # px of the coarser of both images that resizing looks at beyond a border
+
+_of_thread = threading.local()
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class PixelJob:
     tiles: tuple[TileJob, ...]
     image_format: Literal["png", "jpg"]
     jpeg_quality: int
+    jpeg_chroma: Literal["4:4:4", "4:2:0"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,8 @@ class PixelResult:
 def cut_pixels(job: PixelJob) -> PixelResult:
     """Open an image once and write its tiles, each under another name first.
 
-    A tile that reaches beyond the image is padded with black on the right and below.
+    Tiles are cut row by row, as blocks of an image lie in its file: few are decoded twice. A tile
+    that reaches beyond the image is padded with black on the right and below.
 
     Args:
         job: What to cut; the folders of its tiles exist.
@@ -82,6 +88,7 @@ def cut_pixels(job: PixelJob) -> PixelResult:
 
     Raises:
         DataError: If the image is broken or has another size than ``job`` says.
+        OSError: If a file cannot be written: it names the folder, and no part of the file is left.
     """
     with open_image(Path(job.source), bands=job.bands, stretch=job.stretch) as pixels:
         if (pixels.width, pixels.height) != (job.width, job.height):
@@ -92,8 +99,9 @@ def cut_pixels(job: PixelJob) -> PixelResult:
             )
         if not job.tiles:
             pixels.require_decodable()
-        sizes = [_write_tile(pixels, tile, job) for tile in job.tiles]
-        return PixelResult(tuple(sizes), pixels.value_range)
+        by_row = sorted(job.tiles, key=lambda tile: (tile.image_size, tile.y, tile.x))
+        sizes = {tile.file: _write_tile(pixels, tile, job) for tile in by_row}
+        return PixelResult(tuple(sizes[tile.file] for tile in job.tiles), pixels.value_range)
 
 
 def is_stored_as_shown(path: str, bands: int, dtype: str) -> bool:
@@ -116,61 +124,100 @@ def is_stored_as_shown(path: str, bands: int, dtype: str) -> bool:
 
 
 def cut_or_explain(job: PixelJob) -> PixelResult | DataError:
-    """Return the result of ``cut_pixels``, or its error: all of them are reported at once."""
+    """Return the result of ``cut_pixels``, or what is wrong with the image: for one report of all.
+
+    Raises:
+        OSError: If a file cannot be written: those of the next image could not be either.
+    """
     try:
         return cut_pixels(job)
     except DataError as error:
         return error
 
 
-def encode_png(pixels: NDArray[np.uint8]) -> bytes:
-    """Return a PNG file of (H, W, 3) RGB.
+def encode_png(pixels: NDArray[np.uint8]) -> list[bytes]:
+    """Return the pieces of a PNG file of (H, W, 3) RGB, in order.
 
     Every row is filtered in one way ("up") and compressed with ISA-L: as small as Pillow's fastest
     setting leaves aerial images, in a tenth of its time.
     """
     height, width = pixels.shape[:2]
-    rows = np.empty((height, 1 + 3 * width), dtype=np.uint8)
+    rows = _reuse("rows", height, 1 + 3 * width)
     flat = pixels.reshape(height, -1)
     rows[:, 0] = _FILTER_UP
     rows[0, 1:] = flat[0]
     np.subtract(flat[1:], flat[:-1], out=rows[1:, 1:])  # wraps around, as PNG has it
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in (
-            (b"IHDR", struct.pack(">IIBBBBB", width, height, *_PNG_RGB)),
-            (b"IDAT", isal_zlib.compress(rows, 1)),
-            (b"IEND", b""),
-        )
+    pieces = [b"\x89PNG\r\n\x1a\n"]
+    for kind, data in (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, *_PNG_RGB)),
+        (b"IDAT", isal_zlib.compress(rows, 1)),
+        (b"IEND", b""),
+    ):
+        checksum = isal_zlib.crc32(data, isal_zlib.crc32(kind))
+        pieces += [struct.pack(">I", len(data)) + kind, data, struct.pack(">I", checksum)]
+    return pieces
+
+
+def _encode_jpeg(pixels: NDArray[np.uint8], job: PixelJob) -> list[bytes]:
+    """Return the pieces of a JPEG file, of which there is one."""
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(
+        stream, format="JPEG", quality=job.jpeg_quality, subsampling=job.jpeg_chroma
     )
+    return [stream.getvalue()]  # shared with the stream, not copied
+
+
+def _reuse(use: str, *shape: int) -> NDArray[np.uint8]:
+    """Return an array of this thread, with what it held last.
+
+    Several MB of new memory for each tile would take longer than filling it.
+    """
+    array: NDArray[np.uint8] | None = getattr(_of_thread, use, None)
+    if array is None or array.shape != shape:
+        array = np.empty(shape, dtype=np.uint8)
+        setattr(_of_thread, use, array)
+    return array
 
 
 def _write_tile(pixels: PixelSource, tile: TileJob, job: PixelJob) -> int:
-    """Write the file of a tile, under another name first, and return its bytes."""
+    """Write the file of a tile and return its bytes."""
     width, height = tile.canvas
-    canvas = np.zeros((height, width, 3), dtype=np.uint8)
-    canvas[: tile.height, : tile.width] = _read_resized(pixels, tile)
-    partial = Path(f"{tile.file}.{uuid.uuid4().hex[:8]}{PARTIAL}")
+    canvas = _reuse("canvas", height, width, 3)
+    _read_resized(pixels, tile, canvas[: tile.height, : tile.width])
+    canvas[tile.height :] = 0
+    canvas[: tile.height, tile.width :] = 0
     if job.image_format == "png":
-        partial.write_bytes(encode_png(canvas))
-    else:
-        # The chroma of small objects counts: it is not subsampled.
-        options = {"quality": job.jpeg_quality, "subsampling": 0}
-        Image.fromarray(canvas).save(partial, format="JPEG", **options)
-    return partial.replace(tile.file).stat().st_size
+        return _write(Path(tile.file), encode_png(canvas))
+    return _write(Path(tile.file), _encode_jpeg(canvas, job))
 
 
-def _read_resized(pixels: PixelSource, tile: TileJob) -> NDArray[np.uint8]:
-    """Return what a tile shows, (height, width, 3)."""
+def _write(path: Path, pieces: Iterable[bytes]) -> int:
+    """Write a file, under another name first, and return its bytes."""
+    partial = path.with_name(f"{path.name}.{os.urandom(4).hex()}{PARTIAL}")
+    try:
+        with partial.open("wb") as stream:
+            stream.writelines(pieces)
+            size_bytes = stream.tell()
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        # Writing, unlike opening, does not say where.
+        raise OSError(error.errno, error.strerror, str(path.parent)) from error
+    return size_bytes
+
+
+def _read_resized(pixels: PixelSource, tile: TileJob, out: NDArray[np.uint8]) -> None:
+    """Write what a tile shows into ``out``, (height, width, 3)."""
     if tile.image_size == (pixels.width, pixels.height):
-        return pixels.read(tile.x, tile.y, tile.width, tile.height)
+        pixels.read(tile.x, tile.y, tile.width, tile.height, out)
+        return
     # Only the part below the tile is read, and as much around it as the filter looks at: the
     # result is the one that resizing the whole image would give.
     left, right, x1, x2 = _source_range(tile.x, tile.width, tile.image_size[0], pixels.width)
     top, bottom, y1, y2 = _source_range(tile.y, tile.height, tile.image_size[1], pixels.height)
     part = Image.fromarray(pixels.read(left, top, right - left, bottom - top))
     size, box = (tile.width, tile.height), (x1, y1, x2, y2)
-    return np.asarray(part.resize(size, Image.Resampling.BILINEAR, box=box))
+    out[:] = np.asarray(part.resize(size, Image.Resampling.BILINEAR, box=box))
 
 
 def _source_range(

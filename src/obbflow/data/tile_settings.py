@@ -5,44 +5,58 @@ from typing import Any
 
 import pandas as pd
 
-from obbflow.config import TilingSection
+from obbflow.config import DatasetSection, TilingSection
 
 logger = logging.getLogger(__name__)
 
 _KEY = "tiled_with"
+_OF_DATASET = {"overlap", "bands", "stretch_percentiles"}
 
 
-def keep_settings(tile_index: pd.DataFrame, overlap: int, tiling: TilingSection) -> pd.DataFrame:
-    """Return ``tile_index`` with the settings it was made with, which parquet files keep."""
+def keep_settings(
+    tile_index: pd.DataFrame, dataset: DatasetSection, tiling: TilingSection, *, is_stretched: bool
+) -> pd.DataFrame:
+    """Return ``tile_index`` with the settings it was made with, which parquet files keep.
+
+    Args:
+        tile_index: Table ``tile_index``.
+        dataset: Section ``dataset``.
+        tiling: Section ``tiling``.
+        is_stretched: Whether an image has more than 8 bits: else the percentiles change no tile.
+    """
+    settings = _settings(dataset, tiling)
+    if not is_stretched:
+        del settings["dataset.stretch_percentiles"]
     kept = tile_index.copy(deep=False)
-    kept.attrs[_KEY] = _settings(overlap, tiling)
+    kept.attrs[_KEY] = settings
     return kept
 
 
-def list_other_settings(tile_index: pd.DataFrame, overlap: int, tiling: TilingSection) -> list[str]:
+def list_other_settings(
+    tile_index: pd.DataFrame, dataset: DatasetSection, tiling: TilingSection
+) -> list[str]:
     """Return what is set differently now, one line a key; none when that is not known.
 
     Args:
         tile_index: Table ``tile_index``.
-        overlap: ``dataset.overlap`` now.
+        dataset: Section ``dataset`` now.
         tiling: Section ``tiling`` now.
     """
-    then = tile_index.attrs.get(_KEY)
-    if then is None:
-        return []
-    now = _settings(overlap, tiling)
+    then = tile_index.attrs.get(_KEY, {})
+    now = _settings(dataset, tiling)
+    # A key that one side lacks changed no tile there, or was not kept yet.
     return [
-        f"{key}: {now.get(key)} now, the tiles were cut with {then.get(key)}"
-        for key in sorted(then.keys() | now.keys())
-        if then.get(key) != now.get(key)
+        f"{key}: {now[key]} now, the tiles were cut with {then[key]}"
+        for key in sorted(then.keys() & now.keys())
+        if then[key] != now[key]
     ]
 
 
 def warn_about_other_settings(
-    tile_index: pd.DataFrame, overlap: int, tiling: TilingSection
+    tile_index: pd.DataFrame, dataset: DatasetSection, tiling: TilingSection
 ) -> None:
     """Warn when the tiles were cut with other settings than those that hold now."""
-    others = list_other_settings(tile_index, overlap, tiling)
+    others = list_other_settings(tile_index, dataset, tiling)
     if others:
         logger.warning(
             "The tiles were cut with other settings than those that hold now; run the data "
@@ -51,6 +65,13 @@ def warn_about_other_settings(
         )
 
 
-def _settings(overlap: int, tiling: TilingSection) -> dict[str, Any]:
-    keys = {f"tiling.{name}": value for name, value in tiling.of_tiles().items()}
-    return {"dataset.overlap": overlap, **keys}
+def _settings(dataset: DatasetSection, tiling: TilingSection) -> dict[str, Any]:
+    sections = {
+        "dataset": dataset.model_dump(mode="json", include=_OF_DATASET),
+        "tiling": tiling.of_tiles(),
+    }
+    return {
+        f"{section}.{key}": value
+        for section, values in sections.items()
+        for key, value in values.items()
+    }

@@ -18,7 +18,7 @@ from obbflow.config import TilingSection
 from obbflow.data.class_rules import no_object_on_tiles
 from obbflow.data.progress import track
 from obbflow.data.tiling import CutObjects, ObjectCutter, Window, fuller_windows, windows
-from obbflow.tables import CORNERS, RBOX, TILE_ANNOTATIONS, TILE_INDEX, make_table
+from obbflow.tables import CORNERS, RBOX, TILE_ANNOTATIONS, TILE_INDEX, is_object, make_table
 
 logger = logging.getLogger(__name__)
 
@@ -45,13 +45,15 @@ class TilePlace:
 def plan_tiles(
     images: pd.DataFrame, annotations: pd.DataFrame, overlap: int, tiling: TilingSection
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the tiles of all images, and the objects and ignore regions on each.
+    """Return the tiles of all images, and the objects, ignore regions and look-alikes on each.
 
     Args:
         images: Table ``images``.
-        annotations: Table ``annotations``; its ignore regions stay such.
+        annotations: Table ``annotations``; its ignore regions stay such. So do its look-alikes,
+            whatever part of them a tile shows: background is background.
         overlap: Of neighbouring tiles, px.
-        tiling: Section ``tiling``. Which tiles without an object stay depends on their names.
+        tiling: Section ``tiling``. Which of the tiles without object and look-alike
+            stay depends on their names.
 
     Returns:
         Table ``tile_index`` with an empty ``path`` and one more column ``size`` (of the padded
@@ -65,11 +67,13 @@ def plan_tiles(
     for image in track(images.to_dict("records"), len(images), "Cutting labels"):
         rows, cut_all = of_image.cut(image, overlap, tiling)
         for place, cut in cut_all:
-            ignore = cut.ignore | of_image.ignore[rows[cut.rows]]
+            lookalike = of_image.lookalike[rows[cut.rows]]
+            ignore = (cut.ignore | of_image.ignore[rows[cut.rows]]) & ~lookalike
             tile_id = name_tile(image["image_id"], place)
-            n_objects = int((~ignore).sum())
+            n_objects = int((~ignore & ~lookalike).sum())
+            is_empty = n_objects == 0 and not lookalike.any()
             is_train = image["split"] == "train"
-            if n_objects == 0 and is_train and _share(tile_id) >= tiling.keep_empty:
+            if is_empty and is_train and _share(tile_id) >= tiling.keep_empty:
                 n_thinned += 1
                 continue
             box = (place.x, place.y, place.width, place.height)
@@ -148,7 +152,7 @@ def require_tile_with_object(
         DataError: If no training tile does.
     """
     train = images[images["split"] == "train"].to_dict("records")
-    of_image = _ObjectsOfImages(annotations[~annotations["ignore"]])
+    of_image = _ObjectsOfImages(annotations[is_object(annotations)])
     for image in train:
         if image["image_id"] in of_image.rows:
             _, cut_all = of_image.cut(image, overlap, tiling)
@@ -164,6 +168,7 @@ class _ObjectsOfImages:
     def __init__(self, annotations: pd.DataFrame) -> None:
         self.rows: dict[Any, Any] = dict(annotations.groupby("image_id").indices.items())
         self.ignore = annotations["ignore"].to_numpy(bool)
+        self.lookalike = annotations["lookalike"].to_numpy(bool)
         self._corners = annotations[list(CORNERS)].to_numpy(np.float64)
 
     def cut(
@@ -224,6 +229,7 @@ def _describe_objects(
         **dict(zip(RBOX, rboxes.T, strict=True)),
         "difficult": shown["difficult"].to_numpy(),
         "ignore": np.concatenate([ignore for _, _, ignore in found]),
+        "lookalike": shown["lookalike"].to_numpy(),
         "iof": np.concatenate([cut.iof for _, cut, _ in found]),
         "object_id": shown["object_id"].to_numpy(),
     }
@@ -234,8 +240,8 @@ def _warn_about_lost(
     annotations: pd.DataFrame, tile_annotations: pd.DataFrame, min_visible: float
 ) -> None:
     """Say which objects no tile shows enough of: they are never trained on."""
-    shown = tile_annotations.loc[~tile_annotations["ignore"], "object_id"]
-    lost = annotations[~annotations["ignore"] & ~annotations["object_id"].isin(shown)]
+    shown = tile_annotations.loc[is_object(tile_annotations), "object_id"]
+    lost = annotations[is_object(annotations) & ~annotations["object_id"].isin(shown)]
     if lost.empty:
         return
     counts = lost["class_name"].value_counts().sort_index()

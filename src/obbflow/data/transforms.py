@@ -1,8 +1,8 @@
 """Moves an image and its boxes together: resize, crop, flip, rotate; normalises, pads the image.
 
 Functions take ``(image, target)`` and return new ones. Coordinates are continuous: pixel (0, 0)
-covers [0, 1) x [0, 1), so an image of width W spans [0, W]. Ignore regions move like objects.
-Shapes: H and W px of the image, n objects, m ignore regions.
+covers [0, 1) x [0, 1), so an image of width W spans [0, W]. Ignore regions and look-alikes move
+like objects. Shapes: H and W px of the image, n objects, m ignore regions.
 """
 
 import math
@@ -310,7 +310,8 @@ def keep_visible(target: Target, image_size: tuple[int, int]) -> Target:
     """Return the ground truth of what a moved image still shows.
 
     An object stays one while its centre is inside; with its centre outside it becomes an ignore
-    region if a part is visible, and goes if none is. Ignore regions stay while a part is visible.
+    region if a part is visible, and goes if none is. Ignore regions and look-alikes stay while a
+    part is visible.
 
     Args:
         target: Ground truth in px of the image.
@@ -327,15 +328,25 @@ def keep_visible(target: Target, image_size: tuple[int, int]) -> Target:
     inside = (cx >= 0) & (cx < width) & (cy >= 0) & (cy < height)
     ignored = torch.cat([ignored, rboxes[~inside]])
     ignored_labels = torch.cat([ignored_labels, labels[~inside]])
-    canvas = rboxes.new_tensor([[width / 2, height / 2, width, height, 0]])
-    visible = box_iou_rotated(ignored, canvas, mode="iof")[:, 0] > 0
-    return {
+    visible = _is_visible(ignored, image_size)
+    kept: Target = {
         **target,
         "rboxes": rboxes[inside],
         "labels": labels[inside],
         "rboxes_ignore": ignored[visible],
         "labels_ignore": ignored_labels[visible],
     }
+    if "rboxes_lookalike" in target:
+        lookalikes = target["rboxes_lookalike"]
+        kept["rboxes_lookalike"] = lookalikes[_is_visible(lookalikes, image_size)]
+    return kept
+
+
+def _is_visible(rboxes: Tensor, image_size: tuple[int, int]) -> Tensor:
+    """Return (N,) bool: does a part of the box lie in the image?"""
+    height, width = image_size
+    canvas = rboxes.new_tensor([[width / 2, height / 2, width, height, 0]])
+    return box_iou_rotated(rboxes, canvas, mode="iof")[:, 0] > 0
 
 
 def _finish(image: Tensor, preprocessing: PreprocessingSection) -> Tensor:
@@ -358,10 +369,12 @@ def _turn_by_quarters(image: Tensor, target: Target, turns: int) -> tuple[Tensor
 
 
 def _move_boxes(target: Target, move: Callable[[Tensor], Tensor]) -> Target:
-    """Return the target with ``move`` applied to objects and ignore regions."""
+    """Return the target with ``move`` applied to all its boxes."""
     moved: Target = {**target, "rboxes": move(target["rboxes"])}
     if "rboxes_ignore" in target:
         moved["rboxes_ignore"] = move(target["rboxes_ignore"])
+    if "rboxes_lookalike" in target:
+        moved["rboxes_lookalike"] = move(target["rboxes_lookalike"])
     return moved
 
 

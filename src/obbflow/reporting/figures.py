@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentFormatter
 
 from obbflow.reporting.style import LIGHT, draw_figure, plain_text, say, short_names
+from obbflow.tables import is_object
 
 _WIDTH = 5.6  # inches: half of a report's width
 _HEIGHT = 3.3
@@ -197,10 +198,10 @@ def object_sizes(tile_annotations: pd.DataFrame) -> Figure:
     Size is the root of the box's area, so a box of 40 x 10 px counts as 20 px.
 
     Args:
-        tile_annotations: ``tables.TILE_ANNOTATIONS``; ignore regions are left out, and an object
-            in several tiles counts once, where most of it is visible.
+        tile_annotations: ``tables.TILE_ANNOTATIONS``; ignore regions and look-alikes are left out,
+            and an object in several tiles counts once, where most of it is visible.
     """
-    objects = tile_annotations[~tile_annotations["ignore"].astype(bool)]
+    objects = tile_annotations[is_object(tile_annotations)]
     objects = objects.sort_values("iof", kind="stable").drop_duplicates("object_id", keep="last")
     sizes = np.sqrt(objects["w"] * objects["h"])
     names = sorted(objects["class_name"].unique())

@@ -65,6 +65,7 @@ def describe_facts(
         ("Parameters", format_number(parameters, 0)),
         ("Training data", _describe_split(tile_index, "train")),
         ("Validation data", _describe_split(tile_index, "val")),
+        *_describe_self_test(tile_index.attrs.get("geometry_check")),
         ("Training objects", format_number(int(class_weights["count"].sum()), 0)),
         ("Classes", format_number(len(class_weights), 0)),
         ("Seed", str(experiment.get("seed", "n/a"))),
@@ -148,6 +149,19 @@ def _describe_split(tile_index: pd.DataFrame, split: str) -> str:
     images, tiles = rows["image_id"].nunique(), len(rows)
     image_word, tile_word = "image" if images == 1 else "images", "tile" if tiles == 1 else "tiles"
     return f"{images:,} {image_word}, {tiles:,} {tile_word}"
+
+
+def _describe_self_test(check: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return the fact of the tiling self-test; none where tiles were cut before there was one."""
+    if check is None:
+        return []
+    if check["n_fitting"] == 0:
+        return [("Tiling self-test", "no object fits into the overlap")]
+    text = (
+        f"{check['n_whole']:,} of {check['n_fitting']:,} objects that fit into the overlap are "
+        f"whole on a tile and come back to within {check['largest_error']:.1g} px"
+    )
+    return [("Tiling self-test", text)]
 
 
 def _describe_device(devices: Mapping[str, Any]) -> str:

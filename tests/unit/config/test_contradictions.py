@@ -46,6 +46,7 @@ IDLE = [
     ),
     ("dataset", "max_samples_shuffle_seed", 1, {}, {"dataset": {"max_val_samples": 9}}),
     ("tiling", "jpeg_quality", 80, {}, {"tiling": {"image_format": "jpg"}}),
+    ("tiling", "jpeg_chroma", "4:2:0", {}, {"tiling": {"image_format": "jpg"}}),
     (
         "training",
         "lr_scheduler_milestones",

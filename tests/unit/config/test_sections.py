@@ -94,6 +94,14 @@ def test_what_was_given_is_not_changed():
             "0.5 and 0.6",
         ),
         (
+            {"model": {"backbone": "swin_t", "backbone_width": 0.5}},
+            "model.backbone_width: only resnet18 .. resnet152 can be narrowed, got 0.5 with swin_t",
+        ),
+        (
+            {"model": {"frozen_stages": 2, "trainable_layers": 3}},
+            "model.frozen_stages: 2 lets the last 2 layers learn, but trainable_layers is 3",
+        ),
+        (
             {"loss": {"class_weight_overrides": {"ship": -1}}},
             "loss.class_weight_overrides.ship: input should be greater than or equal to 0",
         ),
@@ -170,6 +178,14 @@ def test_version_of_dota_may_be_written_as_a_number(given):
 def test_bands_and_percentiles_that_make_no_picture_are_refused(given, message):
     with pytest.raises(ValidationError, match=message):
         DatasetSection(format="synthetic", **given)
+
+
+@pytest.mark.parametrize("key", ["ignore_labels", "allowed_classes"])
+def test_a_lookalike_cannot_be_ignored_or_allowed_too(key):
+    with pytest.raises(ValidationError, match=rf"lookalike_classes: 'b', 'c' .* dataset\.{key}"):
+        DatasetSection(
+            format="synthetic", lookalike_classes=("c", "b", "a"), **{key: ("d", "b", "c")}
+        )
 
 
 def test_every_section_is_frozen_and_says_what_it_is():

@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -160,6 +161,23 @@ def test_class_name_that_is_nearly_another_is_noted_as_it_is_after_map_labels():
     rows = [("P1", name, level_box(x, 5, x + 3, 9)) for x, name in enumerate(names)]
     _, issues = check_annotations(IMAGES, annotations_table(*rows), NO_ISSUES, mapped)
     assert issues.empty
+
+
+def test_lookalikes_need_no_angle_and_their_names_are_right_as_they_are():
+    names = ["ship"] + ["buoy"] * 20 + ["Buoy"] * 20 + ["buoy-"]
+    boxes = [level_box(4 * x, 5, 4 * x + 3, 9) for x in range(21)]
+    boxes += [level_box(4 * x, 15, 4 * x + 3, 19) for x in range(21)]
+    boxes[0] = [40, 40, 43, 41, 42, 44, 39, 43]
+    rows = [("P1", name, box) for name, box in zip(names, boxes, strict=True)]
+    rules = DatasetSection(data_root="unused", lookalike_classes=("buoy", "Buoy"))
+    kept, issues = check_annotations(IMAGES, annotations_table(*rows), NO_ISSUES, rules)
+    assert kept["lookalike"].sum() == 40
+    # "buoy-" would be a class of its own, beside the look-alike that it most likely is
+    assert issues[["kind", "line"]].values.tolist() == [
+        ["lookalike", pd.NA],
+        ["lookalike", pd.NA],
+        ["class_name_near_miss", 44],
+    ]
 
 
 def test_issues_of_reading_come_first():

@@ -19,7 +19,8 @@ INDEX = make_table(
 def objects(*rows):
     """Return table ``tile_annotations`` from (tile_id, class_name, object_id, ignore)."""
     table = pd.DataFrame(rows, columns=["tile_id", "class_name", "object_id", "ignore"])
-    return make_table(table.assign(difficult=False, iof=1.0), TILE_ANNOTATIONS)
+    flags = {"difficult": False, "lookalike": False, "iof": 1.0}
+    return make_table(table.assign(**flags), TILE_ANNOTATIONS)
 
 
 def test_object_on_two_tiles_is_one_and_ignore_regions_are_none():
@@ -37,6 +38,13 @@ def test_object_on_two_tiles_is_one_and_ignore_regions_are_none():
 def test_object_that_is_cut_on_one_tile_and_whole_on_another_counts():
     table = objects(("t0", "ship", 5, True), ("t1", "ship", 5, False))
     assert count_objects(INDEX, table, "train").to_dict() == {"ship": 1}
+
+
+def test_lookalikes_are_no_class():
+    table = objects(("t0", "ship", 1, False), ("t0", "buoy", 2, False), ("t2", "buoy", 3, False))
+    table["lookalike"] = table["class_name"] == "buoy"
+    assert map_classes(INDEX, table, "here") == {"ship": 1}
+    assert count_objects(INDEX, table, "val").empty
 
 
 def test_names_are_sorted_and_numbered_from_1():

@@ -4,7 +4,12 @@ import pandas as pd
 import pytest
 
 from obbflow.config import DatasetSection
-from obbflow.data.class_rules import apply_class_rules, require_objects, warn_about_unused_names
+from obbflow.data.class_rules import (
+    apply_class_rules,
+    name_objects,
+    require_objects,
+    warn_about_unused_names,
+)
 from obbflow.errors import DataError
 from obbflow.tables import ANNOTATIONS, DATA_ISSUES, make_table
 from scenes import annotations_table, images_table, level_box
@@ -61,13 +66,46 @@ def test_difficult_objects_follow_the_strategy(strategy, names, ignore):
     assert len(issues) == (strategy != "keep")
 
 
+@pytest.mark.parametrize("strategy", ["drop", "ignore", "keep"])
+def test_lookalikes_stay_whatever_is_allowed_or_difficult(strategy):
+    rules = section(
+        map_labels={"bouy": "buoy"},
+        lookalike_classes=("buoy",),
+        allowed_classes=("ship",),
+        difficult_strategy=strategy,
+    )
+    annotations = table("ship", "buoy", "bouy", difficult=[False, False, True])
+    kept, issues = apply_class_rules(annotations, rules)
+    assert kept["class_name"].tolist() == ["ship", "buoy", "buoy"]
+    assert kept["lookalike"].tolist() == [False, True, True]
+    assert not kept["ignore"].any()
+    (issue,) = issues.to_dict("records")  # and none that a difficult object was left out
+    assert (issue["severity"], issue["kind"]) == ("info", "lookalike")
+    assert issue["action"] == "kept as hard negatives"
+    assert "class 'buoy' named in dataset.lookalike_classes: 2" in issue["message"]
+    assert name_objects(annotations, rules).to_dict() == {0: "ship"}
+
+
+def test_lookalikes_alone_are_no_objects():
+    images = images_table(("P1", "train", 50, 50))
+    annotations = table("buoy", "ship", lookalike=[True, False], ignore=[False, True])
+    with pytest.raises(DataError, match=r"used \(and 1 ignore regions and 1 look-alikes\);"):
+        require_objects(images, annotations, "here")
+
+
 def test_setting_that_fits_no_label_is_warned_about(caplog):
-    rules = section(map_labels={"shipp": "boat"}, ignore_labels=("car",))
+    rules = section(
+        map_labels={"shipp": "boat"}, ignore_labels=("car",), lookalike_classes=("shap",)
+    )
     apply_class_rules(table("ship"), rules)
     assert caplog.text == ""  # more than one node applies them
     warn_about_unused_names(table("ship"), rules)
     assert "dataset.map_labels: no label has the class 'shipp', did you mean 'ship'?" in caplog.text
     assert "dataset.ignore_labels: no label has the class 'car'" in caplog.text
+    assert (
+        "dataset.lookalike_classes: no label has the class 'shap', did you mean 'ship'?"
+        in caplog.text
+    )
 
 
 def test_difficult_tags_that_mark_nothing_are_warned_about(caplog):

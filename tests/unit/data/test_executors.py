@@ -1,13 +1,11 @@
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import pytest
 
 from executors import ShufflingExecutor
 from obbflow.config import TilingSection
 from obbflow.data.executors import SerialExecutor, open_executor, run_jobs
-from obbflow.errors import ConfigError, DataError
+from obbflow.errors import DataError
 
 
 def square(number):
@@ -62,70 +60,3 @@ def test_a_worker_that_was_ended_from_outside_is_explained():
         open_executor(section, n_jobs=2) as (chosen, at_once),
     ):
         list(run_jobs(chosen, end_the_process, [1, 2], at_once=at_once))
-
-
-# Dask; distributed is an optional dependency, so a client of the same form stands in for its own
-
-
-class FakeClient:
-    made = ()
-
-    def __init__(self, *address, **settings):
-        if address == ("tcp://nobody:8786",):
-            raise OSError("timed out")
-        FakeClient.made = (address, settings)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def nthreads(self):
-        return {"tcp://a:1": 2, "tcp://b:1": 1}
-
-    def get_executor(self):
-        return ThreadPoolExecutor(3)
-
-
-@pytest.fixture
-def fake_dask(monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=FakeClient))
-
-
-@pytest.mark.usefixtures("fake_dask")
-@pytest.mark.parametrize(
-    ("address", "made"),
-    [
-        ("tcp://host:8786", (("tcp://host:8786",), {})),
-        (None, ((), {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None})),
-    ],
-)
-def test_dask_does_the_same_work(address, made):
-    section = TilingSection(executor="dask", scheduler_address=address, num_workers=2)
-    with open_executor(section, n_jobs=4) as (executor, at_once):
-        assert at_once == 6  # two jobs for each of the three threads
-        found = sorted(run_jobs(executor, square, [1, 2, 3, 4], at_once=at_once))
-    assert found == [(1, 1), (2, 4), (3, 9), (4, 16)]
-    assert FakeClient.made == made
-
-
-@pytest.mark.usefixtures("fake_dask")
-def test_a_scheduler_that_does_not_answer_is_named():
-    section = TilingSection(executor="dask", scheduler_address="tcp://nobody:8786")
-    with (
-        pytest.raises(
-            ConfigError, match=r"scheduler_address: no Dask .*'tcp://nobody:8786'.*timed"
-        ),
-        open_executor(section, n_jobs=1),
-    ):
-        pass
-
-
-def test_missing_dask_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with (
-        pytest.raises(ConfigError, match=r"tiling\.executor.*pip install 'obbflow\[dask\]'"),
-        open_executor(TilingSection(executor="dask"), n_jobs=1),
-    ):
-        pass

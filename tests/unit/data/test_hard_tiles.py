@@ -46,14 +46,25 @@ def test_numbers_of_tiles_without_a_score_and_of_others_are_told(weigh, caplog):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "cannot be read as CSV"),
+        ("", "no column tile_id or image_id among none"),
+        ("tile_id,f1\na,1,2\n", r"scores\.csv:2: 3 fields, but the header has 2"),
+        ("tile_id,f1\na,inf\n", r"scores\.csv:2: f1 is 'inf', not a number"),
         ("name,f1\na,1\n", "no column tile_id or image_id among name, f1"),
         ("tile_id,F1\na,1\n", "no column 'f1' among tile_id, F1"),
         ("tile_id,f1\na,1\nb,1\na,0\n", r"scores\.csv:4: tile 'a' stands there already"),
         ("tile_id,f1\na,1\nb,good\n", r"scores\.csv:3: f1 is 'good', not a number"),
         ("tile_id,f1\nx,1\n", "none of its 1 tiles is one of the 4 training tiles"),
     ],
-    ids=["empty", "no tile column", "no score column", "twice", "text", "other tiles"],
+    ids=[
+        "empty",
+        "more fields",
+        "not finite",
+        "no tile column",
+        "no score column",
+        "twice",
+        "text",
+        "other tiles",
+    ],
 )
 def test_file_that_does_not_fit_is_one_message(weigh, text, message):
     with pytest.raises(DataError, match=message):
@@ -62,5 +73,5 @@ def test_file_that_does_not_fit_is_one_message(weigh, text, message):
 
 def test_missing_file_is_named(tmp_path):
     section = DatasetSection(format="synthetic", tile_metrics_csv=tmp_path / "none.csv")
-    with pytest.raises(DataError, match=r"none\.csv: cannot be read as CSV"):
+    with pytest.raises(DataError, match=r"none\.csv: no such file; correct dataset\.tile_m"):
         weigh_tiles(TILES, section)

@@ -24,7 +24,7 @@ def dataset(tmp_path):
         Image.fromarray(rng.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)).save(path)
         index.append((str(tile), "image", "train", 0, 0, SIZE, SIZE, str(path), tile, 1.0))
         box = (16.0, 12.0, 8.0, 4.0, 0.5)
-        annotations += [(str(tile), "ship", *box, False, False, 1.0, 0)] * tile
+        annotations += [(str(tile), "ship", *box, False, False, False, 1.0, 0)] * tile
     preprocessing = PreprocessingSection(
         target_size=(48, 48), enable_random_rotate=True, random_rotate_prob=0.8
     )

@@ -41,12 +41,29 @@ def test_objects_are_counted_by_split_class_difficulty_and_size():
 def test_object_on_two_tiles_counts_once_as_where_it_is_seen_best():
     tiles = [(name, "P1", "train", 0, 0, 64, 64, name, 1, 1.0) for name in ("a", "b", "c")]
     boxes = [
-        ("a", "ship", 9.0, 9.0, 10.0, 10.0, 0.0, False, True, 0.9, 7),
-        ("b", "ship", 9.0, 9.0, 40.0, 30.0, 0.0, False, False, 0.8, 7),
-        ("c", "ship", 9.0, 9.0, 10.0, 10.0, 0.0, False, False, 0.7, 7),
+        ("a", "ship", 9.0, 9.0, 10.0, 10.0, 0.0, False, True, False, 0.9, 7),
+        ("b", "ship", 9.0, 9.0, 40.0, 30.0, 0.0, False, False, False, 0.8, 7),
+        ("c", "ship", 9.0, 9.0, 10.0, 10.0, 0.0, False, False, False, 0.7, 7),
     ]
     counts = count_on_tiles(make_table(tiles, TILE_INDEX), make_table(boxes, TILE_ANNOTATIONS))
     assert counts.values.tolist() == [["train", "ship", 1, 0, 0, 1, 0, 0]]
+
+
+def test_lookalikes_are_not_counted():
+    annotations = annotations_table(
+        ("P1", "buoy", level_box(0, 0, 5, 5)),
+        ("P1", "ship", level_box(0, 0, 5, 5)),
+        lookalike=[True, False],
+    )
+    counts = count_by_split(images_table(("P1", "train", 100, 100)), annotations)
+    assert counts.values.tolist() == [["train", "ship", 1, 0, 1, 0, 0, 0]]
+    tiles = make_table([("a", "P1", "train", 0, 0, 64, 64, "a", 1, 1.0)], TILE_INDEX)
+    boxes = [
+        ("a", name, 9.0, 9.0, 10.0, 10.0, 0.0, False, False, name == "buoy", 1.0, number)
+        for number, name in enumerate(("buoy", "ship"))
+    ]
+    counts = count_on_tiles(tiles, make_table(boxes, TILE_ANNOTATIONS))
+    assert counts.values.tolist() == [["train", "ship", 1, 0, 1, 0, 0, 0]]
 
 
 def test_no_object_at_all_gives_no_row():

@@ -67,6 +67,13 @@ def test_no_object_is_no_error():
     assert (geometry.n_fitting, geometry.n_whole, geometry.largest_error) == (0, 0, 0)
 
 
+def test_lookalikes_are_not_asked_for():
+    images, annotations = draw(50, 28)
+    annotations["lookalike"] = annotations.index < 20
+    geometry = check(images, annotations, *plan_tiles(images, annotations, OVERLAP, TILING))
+    assert (geometry.n_fitting, geometry.n_whole) == (30, 30)
+
+
 def test_ground_truth_cut_and_merged_like_detections_is_the_input():
     rng = np.random.default_rng(1)
     places = np.stack(np.meshgrid(np.arange(30, 480, 40), np.arange(30, 480, 40)), -1)

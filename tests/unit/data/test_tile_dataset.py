@@ -23,15 +23,19 @@ TILES = [
     ("b0", "val", SIZE, SIZE),
     ("b1", "val", SIZE, SIZE),
 ]
-# tile_id, class_name, cx, cy, w, h, angle, difficult, ignore, iof, object_id
+# tile_id, class_name, cx, cy, w, h, angle, difficult, ignore, lookalike, iof, object_id
 BOXES = [
-    ("b0", "ship", 10.0, 12.0, 8.0, 4.0, 0.3, True, False, 1.0, 5),
-    ("a0", "ship", 16.0, 12.0, 8.0, 4.0, 0.5, False, False, 1.0, 0),
-    ("a0", "plane", 20.0, 20.0, 6.0, 5.0, -0.5, False, False, 0.9, 1),
-    ("a0", "plane", 30.0, 30.0, 9.0, 5.0, 0.0, True, True, 0.4, 2),
-    ("a2", "plane", 10.0, 6.0, 6.0, 5.0, 0.0, False, False, 1.0, 3),
-    ("a1", "ship", 31.0, 12.0, 8.0, 4.0, 0.0, False, True, 0.5, 4),
-    ("b0", "train-car", 5.0, 5.0, 4.0, 2.0, 0.0, False, False, 1.0, 6),
+    ("b0", "ship", 10.0, 12.0, 8.0, 4.0, 0.3, True, False, False, 1.0, 5),
+    ("a0", "ship", 16.0, 12.0, 8.0, 4.0, 0.5, False, False, False, 1.0, 0),
+    ("a0", "plane", 20.0, 20.0, 6.0, 5.0, -0.5, False, False, False, 0.9, 1),
+    ("a0", "plane", 30.0, 30.0, 9.0, 5.0, 0.0, True, True, False, 0.4, 2),
+    ("a2", "plane", 10.0, 6.0, 6.0, 5.0, 0.0, False, False, False, 1.0, 3),
+    ("a1", "ship", 31.0, 12.0, 8.0, 4.0, 0.0, False, True, False, 0.5, 4),
+    ("b0", "train-car", 5.0, 5.0, 4.0, 2.0, 0.0, False, False, False, 1.0, 6),
+]
+LOOKALIKES = [
+    ("a1", "buoy", 7.0, 9.0, 4.0, 3.0, 0.2, True, False, True, 0.3, 7),
+    ("b0", "buoy", 25.0, 9.0, 4.0, 3.0, 0.2, False, False, True, 1.0, 8),
 ]
 
 
@@ -150,6 +154,25 @@ def test_ground_truth_is_in_tile_pixels_and_marks_ignore_regions(tables):
 
 def test_difficult_object_that_was_kept_counts(tables):
     assert build(tables, "val").ground_truth["difficult"].tolist() == [False]
+
+
+def test_lookalikes_are_in_targets_and_never_in_the_ground_truth(tables, caplog):
+    index, boxes = tables
+    more = (index, make_table([*BOXES, *LOOKALIKES], TILE_ANNOTATIONS))
+    _, target = build(more)[1, 0]
+    assert target["rboxes_lookalike"].tolist() == [pytest.approx([7, 9, 4, 3, 0.2])]
+    assert target["rboxes"].shape == (0, 5)
+    assert target["rboxes_ignore"].tolist() == [[31, 12, 8, 4, 0]]
+    assert build(more)[0, 0][1]["rboxes_lookalike"].shape == (0, 5)
+    # literally: a tile without an object is left out, whatever looks like one on it
+    assert build(more, filter_empty_gt=True).tile_ids == ["a0", "a2"]
+    for split in ("train", "val"):
+        caplog.clear()
+        dataset = build(more, split)
+        expected = build((index, boxes), split)
+        assert "buoy" not in caplog.text
+        assert dataset.unmapped_classes == expected.unmapped_classes
+        assert dataset.ground_truth.equals(expected.ground_truth)
 
 
 # Which tiles

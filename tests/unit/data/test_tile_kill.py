@@ -1,15 +1,22 @@
 """A tiling run that is killed goes on, and gives what an undisturbed one gives."""
 
 import multiprocessing
+import os
 import random
+import shutil
 import signal
 import time
 
+import pandas as pd
 import pytest
 
 from obbflow.data.tile_manifest import JOURNAL, read_manifest
 from scenes import cut_scenes, write_scene
-from slow_tiling import cut_slowly
+from tiling_run import cut_in_a_group
+
+KILLS = 20
+KINDS = (1, 1, 1, 2)  # number of processes of one run after the other; 1: without workers
+WORKERS = (1, 2)
 
 
 def contents(store):
@@ -18,33 +25,94 @@ def contents(store):
     }
 
 
-def test_a_killed_run_goes_on_and_gives_the_same_bytes(tmp_path):
-    root = tmp_path / "raw"
-    for number in range(12):
-        write_scene(root / "train", f"P{number}", size=(140, 100))
-    write_scene(root / "val", "P0", size=(64, 64))
-    cut_scenes(root, tmp_path / "undisturbed")
-    store = tmp_path / "store"
-    chance = random.Random(0)
-    finished = []
+def count_finished(store, whole):
+    """Return how many images of the manifest ``whole`` the store already has as they are there."""
+    manifest = read_manifest(store)
+    return sum(manifest.get(image_id) == entry for image_id, entry in whole.items())
+
+
+def tables(tiled, store):
+    names = tiled.tile_index["path"].str.removeprefix(str(store))
+    return tiled.tile_index.assign(path=names), tiled.tile_annotations
+
+
+@pytest.fixture(scope="module")
+def start():
+    """Return a function that starts a tiling run in a process of its own, and waits for it."""
     # Forked from a process that has made the imports and nothing else: quick, and safe with torch.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["obbflow.data.tile_store", "obbflow.data.formats"])
-    for _ in range(3):
+    context.set_forkserver_preload(["pytest", "obbflow.data.tile_store", "obbflow.data.checks"])
+
+    def start(root, store, num_workers):
         begins = context.Event()
-        run = context.Process(target=cut_slowly, args=(root, store, begins))
+        run = context.Process(target=cut_in_a_group, args=(root, store, num_workers, begins))
         run.start()
         assert begins.wait(60)
-        time.sleep(chance.uniform(0.05, 0.15))
+        return run
+
+    return start
+
+
+def measure(start, *arguments):
+    """Return the seconds of a run that nobody disturbs."""
+    run, began = start(*arguments), time.perf_counter()
+    run.join()
+    assert run.exitcode == 0
+    return time.perf_counter() - began
+
+
+def wait_for_workers(group):
+    """Wait until no process of a group is left."""
+    latest = time.monotonic() + 20
+    while time.monotonic() < latest:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.01)
+    raise AssertionError("a worker outlived the run that started it")
+
+
+def test_a_run_that_is_killed_again_and_again_gives_the_same_bytes(tmp_path, start):
+    root, earlier, store = (tmp_path / name for name in ("raw", "earlier", "store"))
+    for number in range(16):
+        write_scene(root / "train", f"P{number}", size=(170, 160))
+    write_scene(root / "val", "P0", size=(64, 64))
+    undisturbed = cut_scenes(root, tmp_path / "undisturbed")
+    expected, whole = contents(tmp_path / "undisturbed"), read_manifest(tmp_path / "undisturbed")
+    cut_scenes(root, earlier, overlap=8)  # a run ends with the removal of such tiles
+    seconds = {
+        workers: measure(start, root, tmp_path / f"of {workers}", workers) for workers in WORKERS
+    }
+    chance = random.Random(0)
+    finished = []  # whole images in the store at each kill
+    while len(finished) < KILLS:
+        if not store.exists():
+            shutil.copytree(earlier, store)
+        before = count_finished(store, whole)
+        workers = KINDS[len(finished) % len(KINDS)]
+        run, moment = start(root, store, workers), chance.uniform(0, seconds[workers])
+        time.sleep(moment)
         run.kill()
         run.join()
+        wait_for_workers(run.pid)
+        if run.exitcode == 0:
+            assert contents(store) == expected
+            shutil.rmtree(store)
+            if before == 0:
+                seconds[workers] = moment  # a whole run takes no longer
+            continue
         assert run.exitcode == -signal.SIGKILL
-        finished.append(len(read_manifest(store)))
-    assert finished[-1] > 0
-    assert finished == sorted(finished)
+        finished.append(count_finished(store, whole))
+        assert finished[-1] >= before
     tiled = cut_scenes(root, store)
     assert tiled.report.n_unchanged == finished[-1]
-    assert contents(store) == contents(tmp_path / "undisturbed")
+    assert contents(store) == expected
+    for table, other in zip(
+        tables(tiled, store), tables(undisturbed, tmp_path / "undisturbed"), strict=True
+    ):
+        pd.testing.assert_frame_equal(table, other)
+    assert len(set(finished)) > 2  # the kills fell into different parts of the work
 
 
 @pytest.mark.parametrize("rest", ["", '[2, "train/P', "\x00\xff"])

@@ -7,10 +7,12 @@ import pytest
 from PIL import Image
 
 from executors import ShufflingExecutor
+from obbflow.config import DatasetSection, TilingSection
 from obbflow.data import tile_store
+from obbflow.data.formats import read_data_set
 from obbflow.data.images import decode_image
-from obbflow.data.tile_manifest import MANIFEST, read_manifest
-from obbflow.data.tile_store import tiles_in_use
+from obbflow.data.tile_manifest import MANIFEST
+from obbflow.data.tile_store import tile_data_set, tiles_in_use
 from obbflow.errors import DataError
 from scenes import SQUARE, write_scene
 from scenes import cut_scenes as cut
@@ -194,21 +196,6 @@ def test_crash_halfway_leaves_the_earlier_tiles_and_continues_where_it_was(
     assert numbers(cut(root, store, overlap=8)) == (2, 1, 4)
 
 
-def test_images_that_cannot_be_decoded_are_named_together_and_the_others_are_cut(
-    root, tmp_path, monkeypatch
-):
-    def explain(job):
-        return cut_one(job) if job.image_id == "val/P1" else DataError(f"{job.source}: bad")
-
-    cut_one = tile_store.cut_or_explain
-    monkeypatch.setattr(tile_store, "cut_or_explain", explain)
-    with pytest.raises(
-        DataError, match=r"(?s)train/images/P1\.png: bad.*train/images/P2\.png: bad"
-    ):
-        cut(root, tmp_path / "store")
-    assert list(read_manifest(tmp_path / "store")) == ["val/P1"]
-
-
 def test_image_that_changed_since_it_was_read_is_an_error(root, tmp_path, monkeypatch):
     read = tile_store.plan_tiles
 
@@ -218,7 +205,26 @@ def test_image_that_changed_since_it_was_read_is_an_error(root, tmp_path, monkey
 
     monkeypatch.setattr(tile_store, "plan_tiles", change_meanwhile)
     with pytest.raises(DataError, match=r"P1\.png: 30 x 20 px, but 64 x 64 when"):
-        cut(root, tmp_path / "store")
+        cut(root, tmp_path / "store", strict=True)
+
+
+def test_what_is_called_a_lookalike_is_cut_again(root, tmp_path):
+    dataset = DatasetSection(data_root=root)
+    tiling = TilingSection(tile_size=64, num_workers=1)
+    data = read_data_set(root, dataset, seed=0)
+    image_id = data.annotations["image_id"].iloc[0]
+    is_lookalike = data.annotations["image_id"] == image_id
+    reports = [
+        tile_data_set(
+            data.images,
+            data.annotations.assign(lookalike=lookalike),
+            dataset,
+            tiling,
+            tmp_path / "store",
+        ).report
+        for lookalike in (False, is_lookalike, is_lookalike)
+    ]
+    assert [report.n_cut for report in reports] == [len(data.images), 1, 0]
 
 
 def test_unreadable_record_means_that_all_is_cut_again(root, tmp_path, caplog):

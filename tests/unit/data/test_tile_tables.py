@@ -1,7 +1,8 @@
 import pytest
 
 from obbflow.config import TilingSection
-from obbflow.data.tile_tables import plan_tiles
+from obbflow.data.tile_tables import plan_tiles, require_tile_with_object
+from obbflow.errors import DataError
 from obbflow.tables import TILE_ANNOTATIONS, TILE_INDEX, check_table
 from scenes import annotations_table, images_table, level_box
 
@@ -81,6 +82,43 @@ def test_without_empty_tiles_those_with_objects_are_left():
     annotations = annotations_table(("a", "ship", level_box(5, 5, 15, 15)))
     index, _ = plan(images, annotations, keep_empty=0.0)
     assert index[["x", "y"]].values.tolist() == [[0, 0]]
+
+
+def test_a_part_of_a_lookalike_is_one_and_counts_as_no_object(caplog):
+    images = images_table(("P1", "train", 300, 100))
+    annotations = annotations_table(
+        ("P1", "pier", level_box(10, 10, 290, 20)),
+        ("P1", "ship", level_box(10, 30, 20, 40)),
+        difficult=[True, False],
+        lookalike=[True, False],
+    )
+    index, objects = plan(images, annotations)
+    assert index["n_objects"].tolist() == [1, 0, 0, 0]
+    piers = objects[objects["class_name"] == "pier"]
+    assert piers["iof"].max() < 0.7
+    assert piers["lookalike"].tolist() == [True] * 4
+    assert not objects["ignore"].any()
+    assert piers[["cx", "w"]].values.tolist() == [[55, 90], [50, 100], [50, 100], [45, 90]]
+    assert not objects.loc[objects["class_name"] == "ship", "lookalike"].any()
+    assert caplog.messages == []  # nothing is said of a pier that no tile shows whole
+
+
+def test_a_tile_with_a_lookalike_is_not_thinned_out():
+    images = images_table(("a", "train", 500, 100))
+    annotations = annotations_table(
+        ("a", "ship", level_box(5, 5, 15, 15)),
+        ("a", "buoy", level_box(425, 5, 435, 15)),
+        lookalike=[False, True],
+    )
+    index, _ = plan(images, annotations, overlap=0, keep_empty=0.0)
+    assert index[["x", "n_objects"]].values.tolist() == [[0, 1], [400, 0]]
+
+
+def test_lookalikes_alone_are_nothing_to_learn():
+    images = images_table(("a", "train", 100, 100))
+    annotations = annotations_table(("a", "buoy", level_box(5, 5, 15, 15)), lookalike=True)
+    with pytest.raises(DataError, match="1 training tiles and no object on any"):
+        require_tile_with_object(images, annotations, "here", 20, TilingSection(tile_size=100))
 
 
 def test_no_image_gives_empty_tables():

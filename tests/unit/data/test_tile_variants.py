@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from obbflow.config import TilingSection
+from obbflow.config import DatasetSection, TilingSection
 from obbflow.data.images import decode_image
 from obbflow.data.tile_pixels import encode_png
 from obbflow.data.tile_settings import (
@@ -86,22 +86,6 @@ def test_a_ready_tile_that_needs_conversion_is_converted_into_the_store(root, tm
     expected = decode_image(path)
     np.testing.assert_array_equal(np.asarray(Image.open(file)), expected)
     assert rows[["height", "width"]].values.tolist() == [list(expected.shape[:2])]
-
-
-def test_a_broken_ready_tile_is_named(root, tmp_path, monkeypatch):
-    from obbflow.data import tile_pixels
-
-    write_scene(tmp_path / "ready", "T1")
-    load = tile_pixels.open_image
-
-    def fail(path, **settings):
-        if path.stem == "T1":
-            raise DataError(f"{path}: broken")
-        return load(path, **settings)
-
-    monkeypatch.setattr(tile_pixels, "open_image", fail)
-    with pytest.raises(DataError, match=r"T1\.png: broken"):
-        cut_scenes(root, tmp_path / "store", ready=tmp_path / "ready")
 
 
 def test_an_object_larger_than_tile_size_counts_on_a_ready_tile():
@@ -232,7 +216,7 @@ def test_untouched_corners_reach_out_of_the_tile():
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (64, 50)])
 def test_png_gives_the_same_pixels_back(tmp_path, shape):
     pixels = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
-    (tmp_path / "a.png").write_bytes(encode_png(pixels))
+    (tmp_path / "a.png").write_bytes(b"".join(encode_png(pixels)))
     with Image.open(tmp_path / "a.png") as image:
         assert image.mode == "RGB"
         np.testing.assert_array_equal(np.asarray(image), pixels)
@@ -242,26 +226,48 @@ def test_png_gives_the_same_pixels_back(tmp_path, shape):
 
 
 def test_settings_stay_with_the_stored_index_and_differences_are_named(tmp_path, caplog):
+    dataset = DatasetSection(format="synthetic", bands=(3, 2, 1))
     tiling = TilingSection(tile_size=64)
-    index, _ = plan_tiles(images_table(("a", "val", 64, 64)), annotations_table(), 16, tiling)
-    keep_settings(index, 16, tiling).to_parquet(tmp_path / "index.parquet")
+    images = images_table(("a", "val", 64, 64))
+    index, _ = plan_tiles(images, annotations_table(), dataset.overlap, tiling)
+    kept = keep_settings(index, dataset, tiling, is_stretched=True)
+    kept.to_parquet(tmp_path / "index.parquet")
     stored = pd.read_parquet(tmp_path / "index.parquet")
-    work = tiling.model_copy(update={"num_workers": 7, "executor": "thread", "jpeg_quality": 3})
-    assert list_other_settings(stored, 16, work) == []
-    other = tiling.model_copy(update={"tile_size": 96})
-    assert list_other_settings(stored, 8, other) == [
+    work = {"num_workers": 7, "executor": "thread", "jpeg_quality": 3, "min_image_rate": 0.1}
+    same = tiling.model_copy(update=work)
+    assert list_other_settings(stored, dataset.model_copy(update={"strict": True}), same) == []
+    other = {"overlap": 8, "bands": None, "stretch_percentiles": (2.0, 98.0)}
+    other_dataset = dataset.model_copy(update=other)
+    other_tiling = tiling.model_copy(update={"tile_size": 96, "image_format": "jpg"})
+    assert list_other_settings(stored, other_dataset, other_tiling) == [
+        "dataset.bands: None now, the tiles were cut with [3, 2, 1]",
         "dataset.overlap: 8 now, the tiles were cut with 16",
+        "dataset.stretch_percentiles: [2.0, 98.0] now, the tiles were cut with [0.1, 99.9]",
+        "tiling.image_format: jpg now, the tiles were cut with png",
         "tiling.tile_size: 96 now, the tiles were cut with 64",
     ]
     with caplog.at_level(logging.WARNING):
-        warn_about_other_settings(stored, 16, tiling)
+        warn_about_other_settings(stored, dataset, tiling)
         assert not caplog.messages
-        warn_about_other_settings(stored, 8, tiling)
+        warn_about_other_settings(stored, other_dataset, tiling)
     assert "kedro run --pipelines data" in caplog.text
 
 
+def test_percentiles_are_compared_only_where_an_image_was_stretched():
+    now = DatasetSection(format="synthetic", stretch_percentiles=(2, 98))
+    then, tiling = DatasetSection(format="synthetic"), TilingSection()
+    listed = [
+        list_other_settings(
+            keep_settings(pd.DataFrame(), then, tiling, is_stretched=is_stretched), now, tiling
+        )
+        for is_stretched in (False, True)
+    ]
+    assert [len(lines) for lines in listed] == [0, 1]
+
+
 def test_an_index_of_unknown_settings_is_not_doubted():
-    assert list_other_settings(pd.DataFrame(), 16, TilingSection()) == []
+    dataset = DatasetSection(format="synthetic")
+    assert list_other_settings(pd.DataFrame(), dataset, TilingSection()) == []
 
 
 @pytest.mark.parametrize(

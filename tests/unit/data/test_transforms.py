@@ -126,6 +126,27 @@ def test_flip_moves_ignore_regions_like_objects():
     torch.testing.assert_close(moved["rboxes_ignore"], moved["rboxes"])
 
 
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda image, target: flip(image, target, "diagonal"),
+        lambda image, target: rotate(image, target, 90.0),
+        lambda image, target: rotate(image, target, 20.0),
+        lambda image, target: resize(image, target, (2.0, 3.0)),
+        lambda image, target: crop(image, target, (3, 2), (HEIGHT - 3, WIDTH - 4)),
+    ],
+    ids=["flip", "quarter turn", "rotation", "resize", "crop"],
+)
+def test_lookalikes_move_like_objects(move):
+    box = [22.0, 25.0, 12.0, 6.0, 0.4]
+    target = make_target([box])
+    _, moved = move(torch.zeros(3, HEIGHT, WIDTH), target | {"rboxes_lookalike": target["rboxes"]})
+    assert not torch.equal(moved["rboxes"], target["rboxes"])
+    assert torch.equal(moved["rboxes_lookalike"], moved["rboxes"])
+    assert len(moved["labels"]) == 1
+    assert len(moved["rboxes_ignore"]) == 0
+
+
 def test_flip_leaves_its_input_alone():
     target = make_target([BOXES["oblique"]])
     flip(torch.zeros(3, HEIGHT, WIDTH), target, "diagonal")
@@ -298,6 +319,15 @@ def test_ignore_region_out_of_sight_goes():
     target = make_target([], ignored=[[10, 10, 8, 4, 0.0], [-10, 10, 8, 4, 0.0]])
     kept = keep_visible(target, (40, 40))
     assert kept["rboxes_ignore"].tolist() == [[10, 10, 8, 4, 0.0]]
+
+
+def test_a_lookalike_stays_one_while_a_part_is_visible():
+    boxes = [[39.9, 10, 20, 4, 0.0], [40.1, 10, 20, 4, 0.0], [60.0, 10, 20, 4, 0.0]]
+    lookalikes = torch.tensor(boxes, dtype=torch.float64)
+    kept = keep_visible(make_target([]) | {"rboxes_lookalike": lookalikes}, (40, 40))
+    assert torch.equal(kept["rboxes_lookalike"], lookalikes[:2])
+    assert len(kept["rboxes"]) == len(kept["rboxes_ignore"]) == 0
+    assert "rboxes_lookalike" not in keep_visible(make_target([]), (40, 40))
 
 
 def test_rotation_drops_objects_whose_centre_leaves_the_canvas():

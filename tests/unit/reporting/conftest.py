@@ -65,7 +65,7 @@ def make_data(make_metrics):
         tiles = [(name, "s", "val", 0, 0, size, size, f"{name}.png", 1, 1.0) for name in tile_ids]
         tiles.append(("t0", "r", "train", 0, 0, size, size, "t0.png", 2, 1.0))
         annotations = [
-            ("t0", name, 20.0, 20.0, 16.0, 8.0, 0.1, False, False, 1.0, number)
+            ("t0", name, 20.0, 20.0, 16.0, 8.0, 0.1, False, False, False, 1.0, number)
             for number, name in enumerate(class_names)
         ]
         weights = [

@@ -119,15 +119,16 @@ def test_classes_without_any_curve_are_explained():
     assert missed.axes[0].lines[0].get_marker() == "o"  # nothing detected: a point at the origin
 
 
-def test_sizes_are_counted_once_an_object_without_ignore_regions():
+def test_sizes_are_counted_once_an_object_without_ignore_regions_and_lookalikes():
     boxes = pd.DataFrame(
         {
-            "class_name": ["a", "a", "b", "a", "a"],
-            "w": [16.0, 16.0, 64.0, 500.0, 12.0],
-            "h": [16.0, 17.0, 64.0, 500.0, 17.0],
-            "ignore": [False, False, False, True, False],
-            "iof": [1.0, 1.0, 1.0, 1.0, 0.75],
-            "object_id": [1, 2, 3, 4, 2],
+            "class_name": ["a", "a", "b", "a", "a", "c"],
+            "w": [16.0, 16.0, 64.0, 500.0, 12.0, 900.0],
+            "h": [16.0, 17.0, 64.0, 500.0, 17.0, 9.0],
+            "ignore": [False, False, False, True, False, False],
+            "lookalike": [False, False, False, False, False, True],
+            "iof": [1.0, 1.0, 1.0, 1.0, 0.75, 1.0],
+            "object_id": [1, 2, 3, 4, 2, 5],
         }
     )
     figure = figures.object_sizes(boxes)

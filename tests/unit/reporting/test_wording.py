@@ -4,11 +4,13 @@ import pandas as pd
 import pytest
 
 from obbflow.reporting.wording import (
+    describe_facts,
     describe_findings,
     format_duration,
     format_number,
     format_sections,
 )
+from obbflow.tables import CLASS_WEIGHTS, TILE_INDEX, make_table
 
 METRICS = {
     "mAP": 0.8125,
@@ -80,6 +82,30 @@ def test_findings_name_what_limits_the_numbers():
 def test_findings_without_a_score_say_why():
     metrics = {"mAP": None, "reason": "no validation image"}
     assert "no validation image" in describe_findings(metrics, CLASSES, {})[0]
+
+
+@pytest.mark.parametrize(
+    ("check", "text"),
+    [
+        (
+            {"n_fitting": 1234, "n_whole": 1233, "largest_error": 2.04e-13},
+            "1,233 of 1,234 objects that fit into the overlap are whole on a tile and come back to "
+            "within 2e-13 px",
+        ),
+        (
+            {"n_fitting": 0, "n_whole": 0, "largest_error": 0.0},
+            "no object fits into the overlap",
+        ),
+        (None, None),
+    ],
+    ids=["objects", "none fits", "older tiles"],
+)
+def test_the_self_test_of_tiling_is_a_fact(check, text):
+    index = make_table([], TILE_INDEX)
+    if check is not None:
+        index.attrs["geometry_check"] = check
+    facts = dict(describe_facts({}, index, make_table([], CLASS_WEIGHTS)))
+    assert facts.get("Tiling self-test") == text
 
 
 def test_settings_are_one_line_a_key():

@@ -7,19 +7,18 @@ Files are read row by row into columns, so that a million objects take little me
 is either an object or has a reason why not.
 """
 
-import csv
 import functools
 import json
-import math
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from obbflow.data.formats.airbus_labels import TileLabels, read_tags
-from obbflow.data.formats.polygons import Fault, corners_of, read_ring
+from obbflow.data.formats.csv_rows import read_header, read_rows
+from obbflow.data.formats.polygons import LARGEST, Fault, corners_of, read_ring
 from obbflow.data.formats.source import (
     BadLine,
     Issue,
@@ -29,7 +28,6 @@ from obbflow.data.formats.source import (
     relative,
 )
 from obbflow.data.images import ImageFacts
-from obbflow.errors import DataError
 
 TILE = "tile_relpath"
 
@@ -38,53 +36,6 @@ _SAMPLE = ("image_id", "geometry", "class")
 _DIFFICULTIES = {"": 0, "0": 0, "1": 1, "2": 2, "false": 0, "true": 1, "0.0": 0, "1.0": 1}
 _N_NUMBERS = 8
 _BRACKETS = str.maketrans("()", "[]")
-
-
-def read_header(path: Path) -> list[str]:
-    """Return the column names of a CSV file, none of an empty one."""
-    _, header = next(_read_records(path), (1, []))
-    return [name.strip() for name in header]
-
-
-def read_rows(
-    path: Path,
-    required: Sequence[str],
-    optional: Sequence[str] = (),
-    *,
-    on_bad: Callable[[int, Fault], None],
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the line where a row starts, from 1, and its values.
-
-    Args:
-        path: A CSV file with commas and a header; UTF-8.
-        required: Columns that must be there.
-        optional: Columns whose values are "" where they are missing.
-        on_bad: Called with the line and the fault of a row of another length than the header.
-
-    Yields:
-        Values stripped of blanks, in the order of ``required`` and ``optional``.
-
-    Raises:
-        DataError: If columns are missing, or the file cannot be read as CSV.
-    """
-    records = _read_records(path)
-    _, header = next(records, (1, []))
-    header = [name.strip() for name in header]
-    missing = [name for name in required if name not in header]
-    if missing:
-        raise DataError(
-            f"{path}: column {', '.join(missing)} is missing; the columns found are "
-            f"{', '.join(header) or 'none'}. Add it, or set dataset.annotations_file and "
-            "split_file to the files meant"
-        )
-    places = [header.index(name) if name in header else -1 for name in (*required, *optional)]
-    length = len(header)
-    for line, row in records:
-        if len(row) == length or (len(row) > length and not any(row[length:])):
-            yield line, [row[place].strip() if place >= 0 else "" for place in places]
-        elif any(row):
-            message = f"{len(row)} fields, but the header has {length}"
-            on_bad(line, Fault("field_count", message))
 
 
 def find_labels(
@@ -119,7 +70,8 @@ def find_labels(
         issues.append(make_issue(source, *fault, "dropped", line=line, severity="error"))
 
     rows = _Rows()
-    for line, values in read_rows(path, required, ("difficult",), on_bad=add_issue):
+    remedy = "set dataset.annotations_file to another file"
+    for line, values in read_rows(path, required, ("difficult",), remedy=remedy, on_bad=add_issue):
         tile, geometry, words, difficulty = values
         name = check_tile_path(tile)
         if isinstance(name, Fault):
@@ -226,24 +178,6 @@ class _Columns:
         return LabelFile(list(objects), list(faults))
 
 
-def _read_records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line on which each record starts, and its fields; blank lines are left out."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream)
-            line = 1
-            for record in reader:
-                if record:
-                    yield line, record
-                line = reader.line_num + 1
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text ({error.reason}); save it as UTF-8") from error
-    except csv.Error as error:
-        raise DataError(f"{path}:{line}: no CSV from here on ({error}); correct it") from error
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}; make it readable or remove it") from error
-
-
 def _parse_numbers(text: str) -> tuple[float, ...] | Fault:
     """Return the corners of column dota_coords: eight numbers."""
     fields = text.replace(",", " ").split()
@@ -255,8 +189,8 @@ def _parse_numbers(text: str) -> tuple[float, ...] | Fault:
         return Fault("not_a_number", f"a coordinate is no number ({error})")
     if "_" in text:  # float reads 1_000
         return Fault("not_a_number", f"a coordinate is no number: {text!r}")
-    if not all(map(math.isfinite, numbers)):
-        return Fault("not_finite", f"a coordinate is not finite: {text!r}")
+    if not all(abs(number) <= LARGEST for number in numbers):  # False for NaN too
+        return Fault("not_finite", f"a coordinate is no place in an image: {text!r}")
     return numbers
 
 

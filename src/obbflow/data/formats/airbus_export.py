@@ -16,10 +16,12 @@ from typing import Any
 from obbflow.data.formats.airbus_labels import TileLabels, read_tags
 from obbflow.data.formats.pairing import walk
 from obbflow.data.formats.polygons import Fault, Point, corners_of, read_ring
+from obbflow.data.formats.rotated import shorten_value
 from obbflow.data.formats.source import (
     BadLine,
     Issue,
     LabelFile,
+    LabelFileError,
     LabelLine,
     compose,
     make_issue,
@@ -102,11 +104,11 @@ def read_file(path: Path, difficult_tags: Collection[str]) -> LabelFile:
     """Return the objects of a GeoJSON file; see ``parse_features``.
 
     Raises:
-        DataError: If the file cannot be read, or is no GeoJSON.
+        LabelFileError: If the file cannot be read, or is no GeoJSON.
     """
     content = parse_features(read_text(path), difficult_tags)
     if isinstance(content, Fault):
-        raise DataError(f"{path}: {content.message}; export it again or remove it")
+        raise LabelFileError(path, content.message, "export it again or remove it")
     return content
 
 
@@ -178,7 +180,9 @@ def _outer_rings(geometry: Any) -> list[list[Point]] | Fault:  # noqa: ANN401 - 
     """Return the outer rings of a Polygon or MultiPolygon."""
     kind = geometry.get("type") if isinstance(geometry, dict) else None
     if kind not in ("Polygon", "MultiPolygon"):
-        return Fault("not_a_polygon", f"the geometry is {kind}, no Polygon or MultiPolygon")
+        return Fault(
+            "not_a_polygon", f"the geometry is {shorten_value(kind)}, no Polygon or MultiPolygon"
+        )
     polygons = geometry.get("coordinates")
     polygons = [polygons] if kind == "Polygon" else polygons
     if not isinstance(polygons, list) or not polygons:

@@ -10,7 +10,8 @@ import pandas as pd
 
 from obbflow.data.formats import airbus_export
 from obbflow.data.formats.airbus import list_images
-from obbflow.data.formats.source import Issue, LabelLine, make_issue, shorten
+from obbflow.data.formats.label_issues import describe_broken_label
+from obbflow.data.formats.source import Issue, LabelFileError, LabelLine, make_issue, shorten
 from obbflow.errors import DataError
 
 _STEPS = 4  # an octave, within which groups are of like size
@@ -27,14 +28,14 @@ def make_csv_pair(
         n_folds: Number of folds; the column split holds 0 to ``n_folds`` - 1.
         seed: Another seed gives other folds.
         difficult_tags: Tags left out of the class that set the column difficult to 1.
-        issues: Rows are added for labels without a tile and features that are no object.
+        issues: Rows are added for labels without a tile, features that are no object and label
+            files that cannot be used; the tiles of these are left out.
 
     Returns:
         Annotations and split, rows in order of tiles. All tiles of one image are in one fold.
 
     Raises:
-        DataError: If there is no export, there are fewer images than folds, or a label file
-            cannot be used.
+        DataError: If there is no export, or there are fewer images than folds.
     """
     root = root.expanduser().resolve()
     tiles = [tile for tile in list_images(root) if airbus_export.is_export(tile)]
@@ -47,7 +48,12 @@ def make_csv_pair(
         )
     objects: dict[str, Sequence[LabelLine]] = dict.fromkeys(tiles, ())
     for tile, own in labels.items():
-        content = airbus_export.read_file(root / own.source, difficult_tags)
+        try:
+            content = airbus_export.read_file(root / own.source, difficult_tags)
+        except LabelFileError as error:
+            del objects[tile]
+            issues.append(describe_broken_label(own.source, None, error))
+            continue
         objects[tile] = content.objects
         issues += [
             make_issue(own.source, bad.kind, bad.message, "dropped", line=bad.line)
@@ -61,10 +67,10 @@ def make_csv_pair(
             "class_name": item.class_name,
             "difficult": int(item.difficult),
         }
-        for tile in tiles
+        for tile in objects
         for item in objects[tile]
     ]
-    split = [{**_ids(tile), "split": folds[_group(tile)]} for tile in tiles]
+    split = [{**_ids(tile), "split": folds[_group(tile)]} for tile in objects]
     columns = [*_IDS, "dota_coords", "class_name", "difficult"]
     return pd.DataFrame(annotations, columns=columns), pd.DataFrame(split)
 

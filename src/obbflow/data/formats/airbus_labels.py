@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from obbflow.data.formats.polygons import Fault
-from obbflow.data.formats.source import LabelFile
+from obbflow.data.formats.source import LabelFile, clean_name
 from obbflow.data.images import ImageFacts
 
 
@@ -39,7 +39,7 @@ def read_tags(tags: Iterable[str], difficult_tags: Collection[str]) -> tuple[str
         >>> read_tags(["Aircraft", "Partially Hidden"], [])
         ('Aircraft, Partially Hidden', False)
     """
-    names = [name for name in (" ".join(tag.split()) for tag in tags) if name]
+    names = [name for name in map(clean_name, tags) if name]
     if not names:
         return Fault("bad_class", "no class")
     kept = [name for name in names if name not in difficult_tags]

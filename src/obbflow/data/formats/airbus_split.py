@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from obbflow.config import DatasetSection
-from obbflow.data.formats.airbus_csv import TILE, check_tile_path, read_header, read_rows
+from obbflow.data.formats.airbus_csv import TILE, check_tile_path
 from obbflow.data.formats.airbus_export import name_group
+from obbflow.data.formats.csv_rows import read_header, read_rows
 from obbflow.data.formats.pairing import SPLIT_NAMES
 from obbflow.data.formats.polygons import Fault
 from obbflow.data.formats.source import SPLITS, Issue, make_issue, relative, shorten
 from obbflow.errors import DataError
+
+_LONGEST = 40  # characters; Python refuses to read numbers of thousands of digits
 
 
 class Tile(NamedTuple):
@@ -54,7 +57,10 @@ def read_split(
     scene = () if is_by_name else ("dataset_id", "zone_id", "image_id")
     labels: dict[str, str] = {}
     places: dict[str, tuple[int, str | None]] = {}
-    for line, (tile, label, *ids) in read_rows(path, (key, "split"), scene, on_bad=leave_out):
+    remedy = "set dataset.split_file to another file"
+    for line, (tile, label, *ids) in read_rows(
+        path, (key, "split"), scene, remedy=remedy, on_bad=leave_out
+    ):
         name = check_tile_path(tile)
         if isinstance(name, Fault):
             leave_out(line, name)
@@ -84,7 +90,9 @@ def read_split(
 
 
 def _read_label(text: str) -> str:
-    """Return a fold as "3", also of "3.0", and a word in lower case."""
+    """Return a fold as "3", also of "3.0", and a word in lower case; "" for what can be neither."""
+    if len(text) > _LONGEST:
+        return ""
     whole, _, zeros = text.partition(".")
     if whole.isdecimal() and not zeros.strip("0"):
         return str(int(whole))

@@ -12,11 +12,18 @@ import pandas as pd
 
 from obbflow.config import DatasetSection
 from obbflow.data.class_rules import name_objects
+from obbflow.data.formats.detect import describe_other_format
+from obbflow.data.formats.label_issues import (
+    describe_broken_label,
+    describe_missing_label,
+    describe_other_size,
+)
 from obbflow.data.formats.leaks import find_leaks
 from obbflow.data.formats.source import (
     SPLITS,
     DataTables,
     Issue,
+    LabelFileError,
     LabelLine,
     Scene,
     make_issue,
@@ -42,7 +49,8 @@ def assemble(
     """Return the tables of scenes whose images are whole.
 
     Images are probed, not decoded. Bad lines, broken images and images without labels have a row
-    in ``issues``. Scenes without a split are split here: by group, never within one.
+    in ``issues``, and so have images whose labels cannot be read: these are left out, as nobody
+    knows what they show. Scenes without a split are split here: by group, never within one.
 
     Args:
         scenes: What the readers found; at least one.
@@ -55,11 +63,11 @@ def assemble(
         seed: Of the choice of validation scenes.
 
     Returns:
-        The tables, rows sorted by image_id; ``ignore`` is False everywhere.
+        The tables, rows sorted by image_id; ``ignore`` and ``lookalike`` are False.
 
     Raises:
-        DataError: If two scenes share an image_id, no image is whole or none is for training,
-            labels cannot be read, or their coordinates are fractions instead of px.
+        DataError: If two scenes share an image_id, no image is whole or none is for training, no
+            label file can be used, or coordinates are fractions instead of px.
     """
     scenes = sorted(scenes, key=lambda scene: scene.image_id)
     _require_unique(scenes)
@@ -68,10 +76,12 @@ def assemble(
     scenes = [scene for scene in scenes if scene.image in facts]
     objects = _Objects()
     gsds = _read_labels(scenes, facts, root, objects, found)
+    scenes = [scene for scene in scenes if scene.image_id in gsds]
+    _require_readable(scenes, found, root, dataset)
     annotations = objects.to_table(scenes)
     splits = _choose_splits(scenes, annotations, dataset, seed)
     images = _make_images(scenes, facts, gsds, splits)
-    _warn_about_missing_split(images, root)
+    _warn_about_missing_split(images, root, found)
     if not dataset.train_includes_val:
         found += find_leaks(images, root)
     return DataTables(images, annotations, make_table(found, DATA_ISSUES))
@@ -110,6 +120,7 @@ class _Objects:
             **dict(zip(CORNERS, corners.T, strict=True)),
             "difficult": np.frombuffer(self._difficult, dtype=bool),
             "ignore": np.zeros(len(rows), dtype=bool),
+            "lookalike": np.zeros(len(rows), dtype=bool),
             "source_file": _strings([scene.source for scene in scenes], rows),
             "source_line": np.frombuffer(self._lines, dtype=np.int64),
         }
@@ -170,21 +181,29 @@ def _read_labels(
     root: Path | None,
     objects: _Objects,
     issues: list[Issue],
-) -> list[float]:
-    """Add the objects of all scenes to ``objects``; return metres a px of each scene."""
-    gsds = []
+) -> dict[str, float]:
+    """Add the objects of all scenes to ``objects``; return image_id -> metres a px.
+
+    A scene whose labels cannot be read is in neither.
+    """
+    gsds: dict[str, float] = {}
     normalised = []
     for scene in track(scenes, len(scenes), "Reading labels"):
         if scene.read is None:
             objects.add([])
-            gsds.append(np.nan)
-            issues.append(_describe_missing_label(scene, root))
+            gsds[scene.image_id] = math.nan
+            issues.append(describe_missing_label(scene, root))
             continue
-        content = scene.read(facts[scene.image])
+        try:
+            content = scene.read(facts[scene.image])
+        except LabelFileError as error:
+            issues.append(describe_broken_label(scene.source, scene.image_id, error))
+            continue
         objects.add(content.objects)
-        gsds.append(content.gsd)
+        gsds[scene.image_id] = content.gsd
         if content.is_normalised:
             normalised.append(scene.source)
+        issues += describe_other_size(scene, content, facts[scene.image])
         issues += [
             make_issue(
                 scene.source,
@@ -206,13 +225,18 @@ def _read_labels(
     return gsds
 
 
-def _describe_missing_label(scene: Scene, root: Path | None) -> Issue:
-    return make_issue(
-        relative(root, scene.image),
-        "image_without_label",
-        f"no labels of {scene.image.stem}: the image counts as background",
-        "kept",
-        image_id=scene.image_id,
+def _require_readable(
+    scenes: Sequence[Scene], issues: Sequence[Issue], root: Path | None, dataset: DatasetSection
+) -> None:
+    """Raise if no scene is left, because no label file can be used."""
+    if scenes:
+        return
+    broken = [issue for issue in issues if issue["kind"] == "broken_label_file"]
+    hint = describe_other_format(root, dataset.format) if root is not None else ""
+    raise DataError(
+        f"{root or dataset.place}: none of the {len(broken):,} label files can be used, so no "
+        f"image is left. The first is {broken[0]['file']}: {broken[0]['message']}."
+        f"{hint or ' Correct or replace them'}"
     )
 
 
@@ -253,9 +277,11 @@ def _choose_splits(
 def _make_images(
     scenes: Sequence[Scene],
     facts: Mapping[Path, ImageFacts],
-    gsds: Sequence[float],
+    gsds: Mapping[str, float],
     splits: Sequence[str],
 ) -> pd.DataFrame:
+    # Where the labels tell metres a px, they count.
+    of_labels = {image_id: {"gsd": gsd} for image_id, gsd in gsds.items() if not math.isnan(gsd)}
     rows = [
         {
             "image_id": scene.image_id,
@@ -264,19 +290,23 @@ def _make_images(
             "group": scene.group or scene.image_id,
             "is_tile": scene.is_tile,
             **vars(facts[scene.image]),
-            "gsd": facts[scene.image].gsd if math.isnan(gsd) else gsd,  # the label file counts
+            **of_labels.get(scene.image_id, {}),
         }
-        for scene, gsd, split in zip(scenes, gsds, splits, strict=True)
+        for scene, split in zip(scenes, splits, strict=True)
     ]
     return make_table(rows, IMAGES)
 
 
-def _warn_about_missing_split(images: pd.DataFrame, root: Path | None) -> None:
+def _warn_about_missing_split(
+    images: pd.DataFrame, root: Path | None, issues: Sequence[Issue]
+) -> None:
     """Raise without a training image; say what happens without a validation image."""
     if not images["split"].eq("train").any():
+        errors = [issue for issue in issues if issue["severity"] == "error"]
+        first = f". First error: {errors[0]['file']}: {errors[0]['message']}" if errors else ""
         raise DataError(
             f"{root or images['path'].iloc[0]}: no usable image to train on, but {len(images):,} "
-            "in val; put images and their labels into the train split as well"
+            f"in val; put images and their labels into the train split as well{first}"
         )
     if not images["split"].eq("val").any():
         logger.warning(

@@ -21,7 +21,8 @@ from typing import Any
 
 from obbflow.config import DatasetSection
 from obbflow.data.formats.coco_objects import CocoObject, needs_angle, read_object
-from obbflow.data.formats.pairing import SPLIT_NAMES
+from obbflow.data.formats.detect import describe_other_format
+from obbflow.data.formats.pairing import SPLIT_NAMES, walk
 from obbflow.data.formats.polygons import Fault
 from obbflow.data.formats.rotated import corners_of_rboxes, shorten_value
 from obbflow.data.formats.source import (
@@ -30,6 +31,8 @@ from obbflow.data.formats.source import (
     LabelFile,
     LabelLine,
     Scene,
+    as_size,
+    clean_name,
     compose,
     make_issue,
     read_text,
@@ -40,6 +43,8 @@ from obbflow.errors import DataError
 
 _FOLDERS = ("annotations", "labels")
 _INSTANCES = "instances"
+_NOT_READ = re.compile(r"(test|unlabell?ed)\d*", re.IGNORECASE)
+"""Folders of images that need no entry."""
 
 
 @dataclass
@@ -47,6 +52,7 @@ class _Entry:
     """An entry of ``images``, and what ``annotations`` say of it."""
 
     name: str  # path of the image, posix, as written
+    size: tuple[int, int] | None
     objects: list[tuple[int, CocoObject]] = field(default_factory=list)
     bad_lines: list[BadLine] = field(default_factory=list)
 
@@ -62,7 +68,7 @@ class _Entry:
             )
             for number, found in self.objects
         ]
-        return LabelFile(objects, self.bad_lines)
+        return LabelFile(objects, self.bad_lines, size=self.size)
 
 
 def find_scenes(root: Path, dataset: DatasetSection, issues: list[Issue]) -> list[Scene]:
@@ -71,13 +77,15 @@ def find_scenes(root: Path, dataset: DatasetSection, issues: list[Issue]) -> lis
     Args:
         root: The data set's folder.
         dataset: ``coco_angle`` counts.
-        issues: Rows are added for entries without an image and for files that are not COCO's.
+        issues: Rows are added for entries without an image, for images without an entry and for
+            files that are not COCO's.
 
     Raises:
         DataError: If there is no COCO file, one is no whole JSON, or rotated boxes need a
             ``dataset.coco_angle``.
     """
     scenes: list[Scene] = []
+    listed: set[Path] = set()
     is_found = False
     for path, split in _find_files(root):
         source = relative(root, path)
@@ -90,14 +98,19 @@ def find_scenes(root: Path, dataset: DatasetSection, issues: list[Issue]) -> lis
         if split == "test":
             message = "the test split, which is neither for training nor for validation"
             issues.append(make_issue(source, "test_split", message, "left out", severity="info"))
+            listed |= _find_listed(root, path, split, content)
             continue
         entries = _read_entries(path, source, content, dataset.coco_angle, issues)
-        scenes += _make_scenes(root, path, split, entries, issues)
+        found = _make_scenes(root, path, split, entries, issues)
+        listed |= {scene.image.resolve() for scene in found}
+        scenes += found
     if not is_found:
+        hint = describe_other_format(root, "coco")
         raise DataError(
             f"{root}: no COCO file; put it there or in annotations/, as instances_train.json, "
-            "or set dataset.data_root to another folder"
+            f"or set dataset.data_root to another folder.{hint}"
         )
+    _report_unlisted(root, listed, issues)
     return scenes
 
 
@@ -136,20 +149,22 @@ def _read_entries(
     """Return the images of a file with their objects; other entries become issues."""
     images: dict[int | str, _Entry] = {}
     for number, item in _items(content, "images"):
-        name = item.get("file_name", item.get("filename")) if isinstance(item, dict) else None
+        name = _read_name(item)
         key = item.get("id") if isinstance(item, dict) else None
-        if not isinstance(name, str) or not isinstance(key, int | str) or key in images:
-            message = f"images[{number}] has no file_name, or no id of its own"
-            issues.append(make_issue(source, "bad_image", message, "dropped", severity="error"))
+        if name is None or not isinstance(key, int | str) or key in images:
+            is_again = isinstance(key, int | str) and key in images
+            what = (
+                f"has the id {shorten_value(key)} of an image above"
+                if is_again
+                else ("has no file_name or no id")
+            )
+            message = f"images[{number}] {what}"
+            row = make_issue(source, "bad_image", message, "dropped", line=number, severity="error")
+            issues.append(row)
             continue
-        images[key] = _Entry(name.replace("\\", "/"))
-    categories = {
-        item["id"]: " ".join(item["name"].encode(errors="replace").decode().split())
-        for _, item in _items(content, "categories")
-        if isinstance(item, dict)
-        and isinstance(item.get("id"), int | str)
-        and isinstance(item.get("name"), str)
-    }
+        size = as_size(item.get("width"), item.get("height"))
+        images[key] = _Entry(name, size)
+    categories = _read_categories(source, content, issues)
     for number, item in _items(content, "annotations"):
         key = item.get("image_id") if isinstance(item, dict) else None
         entry = images.get(key) if isinstance(key, int | str) else None
@@ -173,6 +188,29 @@ def _read_entries(
     return list(images.values())
 
 
+def _read_categories(
+    source: str, content: dict[str, Any], issues: list[Issue]
+) -> dict[int | str, str]:
+    """Return category id -> class; an entry without a name, or of an id above, is an issue."""
+    categories: dict[int | str, str] = {}
+    for number, item in _items(content, "categories"):
+        key, name = (item.get("id"), item.get("name")) if isinstance(item, dict) else (None, None)
+        name = clean_name(name) if isinstance(name, str) else ""
+        if not name or not isinstance(key, int | str) or key in categories:
+            message = f"categories[{number}] has no name, or no id of its own"
+            row = make_issue(source, "bad_category", message, "dropped", severity="error")
+            issues.append(row)
+            continue
+        categories[key] = name
+    return categories
+
+
+def _read_name(item: object) -> str | None:
+    """Return the path of an image, posix, None of an entry without it."""
+    name = item.get("file_name", item.get("filename")) if isinstance(item, dict) else None
+    return name.replace("\\", "/") if isinstance(name, str) else None
+
+
 def _items(content: dict[str, Any], key: str) -> Iterator[tuple[int, Any]]:
     """Yield (number from 1, entry) of a list that may be missing."""
     value = content.get(key)
@@ -187,16 +225,15 @@ def _make_scenes(
     prefix = "" if split is None else f"{split}/"
     scenes = []
     for entry in entries:
-        pure = PurePosixPath(entry.name)
-        is_name = is_image_name(entry.name) and not pure.is_absolute() and ".." not in pure.parts
-        found = (place / pure for place in places if os.path.isfile(place / pure))  # noqa: PTH113
-        image = next(found, None) if is_name else None
+        image = _find_image(places, entry.name)
         if image is None:
-            message = f"no image {shorten_value(entry.name)} in {', '.join(map(str, places))}"
+            count = len(entry.objects) + len(entry.bad_lines)
+            where = ", ".join(map(str, places))
+            message = f"no image {shorten_value(entry.name)} in {where} ({count:,} of labels)"
             row = make_issue(source, "missing_image", message, "dropped", severity="error")
             issues.append(row)
             continue
-        name = compose(pure.with_suffix("").as_posix())
+        name = compose(PurePosixPath(entry.name).with_suffix("").as_posix())
         scene = Scene(
             image_id=name if name.startswith(prefix) else prefix + name,
             image=image,
@@ -206,6 +243,40 @@ def _make_scenes(
         )
         scenes.append(scene)
     return scenes
+
+
+def _find_image(places: list[Path], name: str) -> Path | None:
+    """Return the image that an entry names, from the first place that has it."""
+    pure = PurePosixPath(name)
+    if not is_image_name(name) or pure.is_absolute() or ".." in pure.parts or "\0" in name:
+        return None
+    found = (place / pure for place in places if os.path.isfile(place / pure))  # noqa: PTH113
+    return next(found, None)
+
+
+def _find_listed(root: Path, path: Path, split: str | None, content: dict[str, Any]) -> set[Path]:
+    """Return the images that a file lists and does not make scenes of, links followed."""
+    places = _image_folders(root, path, split)
+    names = [_read_name(item) for _, item in _items(content, "images")]
+    found = (_find_image(places, name) for name in names if name is not None)
+    return {image.resolve() for image in found if image is not None}
+
+
+def _report_unlisted(root: Path, listed: set[Path], issues: list[Issue]) -> None:
+    """Add an issue for each image that no file lists, and one for all of a test split."""
+    n_others = 0
+    for image in walk(root):
+        if not is_image_name(image.name) or image.resolve() in listed:
+            continue
+        name = relative(root, image)
+        if any(map(_NOT_READ.fullmatch, name.split("/")[:-1])):
+            n_others += 1
+            continue
+        message = "no JSON file lists this image, so nobody knows what it shows"
+        issues.append(make_issue(name, "image_not_listed", message, "left out"))
+    if n_others:
+        message = f"{n_others:,} images that are neither for training nor for validation"
+        issues.append(make_issue(".", "test_split", message, "left out", severity="info"))
 
 
 def _give(labels: LabelFile, _: ImageFacts) -> LabelFile:

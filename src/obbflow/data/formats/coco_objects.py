@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from obbflow.data.formats.polygons import Fault, corners_of, read_ring
-from obbflow.data.formats.rotated import LARGEST, RBox, make_rbox, shorten_value
+from obbflow.data.formats.polygons import LARGEST, Fault, corners_of, read_ring
+from obbflow.data.formats.rotated import RBox, make_rbox, shorten_value
 
 _ANGLES = {
     "degrees_clockwise": math.pi / 180,

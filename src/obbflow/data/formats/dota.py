@@ -10,24 +10,22 @@ A label folder may also be named as in DOTA's downloads, labelTxt-v1.0, -v1.5 or
 may lie in the folders that unpacking makes: images/part1/images, labelTxt-v1.0/labelTxt.
 """
 
-import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from obbflow.config import DatasetSection
 from obbflow.data.formats.detect import describe_other_format
 from obbflow.data.formats.label_lines import read_label_file
+from obbflow.data.formats.pairing import by_name, walk
 from obbflow.data.formats.source import (
     SPLITS,
     Issue,
     LabelFile,
     Scene,
-    compose,
     make_issue,
     relative,
     shorten,
@@ -53,13 +51,6 @@ class _Folders:
     split: str | None
     images: Path
     labels: Path
-
-
-class _File(NamedTuple):
-    """A file, and the folders between it and the one that is looked through."""
-
-    path: Path
-    parents: tuple[str, ...]
 
 
 def find_scenes(root: Path, dataset: DatasetSection, issues: list[Issue]) -> list[Scene]:
@@ -95,7 +86,7 @@ def find_tiles(
         DataError: If there is no label folder, or two files claim one name.
     """
     images = root / IMAGE_FOLDER if (root / IMAGE_FOLDER).is_dir() else root
-    is_mixed = images == root or any(_is_label(path) for path, _ in _walk(images))
+    is_mixed = images == root or any(map(_is_label, walk(images)))
     labels = images if is_mixed else _find_label_folder(root, dataset.dota_version)
     folders = _Folders(prefix, split, images, labels)
     return _pair(root, folders, issues, same_folder=is_mixed, is_tile=True)
@@ -154,13 +145,14 @@ def _pair(
 ) -> list[Scene]:
     """Return the scenes of one folder, each image with its label file."""
     start = None if is_tile else root  # tiles lie elsewhere: their files are named in full
-    found = list(_walk(folders.images))
-    images = _by_name(file for file in found if is_image_name(file.path.name))
+    found = list(walk(folders.images))
+    image_files = (path for path in found if is_image_name(path.name))
+    images = by_name(image_files, folders.images, _OF_A_DOWNLOAD)
     if images and not folders.labels.is_dir():
         raise DataError(_describe_missing_labels(root, folders, found))
     label_files = found if same_folder else _walk_labels(start, folders.labels, issues)
-    labels = _by_name(file for file in label_files if _is_label(file.path))
-    for path, _ in found:
+    labels = by_name(filter(_is_label, label_files), folders.labels, _OF_A_DOWNLOAD)
+    for path in found:
         if not is_image_name(path.name) and not (same_folder and _is_label(path)):
             message = f"{path.name} does not end like an image"
             issues.append(make_issue(relative(start, path), "not_an_image", message, "left out"))
@@ -193,60 +185,24 @@ def _is_label(path: Path) -> bool:
     return path.suffix.lower() == ".txt"
 
 
-def _walk(folder: Path) -> Iterator[_File]:
-    """Yield all files below a folder in order of names, hidden ones left out; none without it."""
-    seen: set[Path] = set()  # links may lead in a circle
-    for parent, folders, names in os.walk(folder, followlinks=True):
-        target = Path(parent).resolve()
-        if target in seen:
-            folders.clear()
-            continue
-        seen.add(target)
-        folders[:] = sorted(name for name in folders if name[0] != ".")
-        parents = Path(parent).relative_to(folder).parts
-        yield from (_File(Path(parent, name), parents) for name in sorted(names) if name[0] != ".")
-
-
-def _walk_labels(start: Path | None, folder: Path, issues: list[Issue]) -> Iterator[_File]:
+def _walk_labels(start: Path | None, folder: Path, issues: list[Issue]) -> Iterator[Path]:
     """Yield the files of a label folder without the upright boxes that DOTA's downloads add."""
     upright: Counter[str] = Counter()
-    for file in _walk(folder):
-        depth = next((n for n, name in enumerate(file.parents) if _UPRIGHT.fullmatch(name)), None)
+    for path in walk(folder):
+        parents = path.relative_to(folder).parts[:-1]
+        depth = next((n for n, name in enumerate(parents) if _UPRIGHT.fullmatch(name)), None)
         if depth is None:
-            yield file
+            yield path
         else:
-            upright[relative(start, folder.joinpath(*file.parents[: depth + 1]))] += 1
+            upright[relative(start, folder.joinpath(*parents[: depth + 1]))] += 1
     for place, count in upright.items():
         message = f"the folder holds upright boxes, which have no angle ({count:,} files)"
         issues.append(make_issue(place, "upright_boxes", message, "left out", severity="info"))
 
 
-def _by_name(files: Iterable[_File]) -> dict[str, Path]:
-    """Return files by their path below their folder, without ending and folders of a download.
-
-    Raises:
-        DataError: If two files have the same name then.
-    """
-    result: dict[str, Path] = {}
-    clashes = []
-    for path, parents in files:
-        kept = [name for name in parents if not _OF_A_DOWNLOAD.fullmatch(name)]
-        name = compose("/".join([*kept, path.stem]))
-        if name in result:
-            other = path.name if path.parent == result[name].parent else path
-            clashes.append(f"{result[name]} and {other}")
-        result[name] = path
-    if clashes:
-        raise DataError(
-            f"{shorten(clashes)}: two files with the same name but for the ending; images, "
-            "labels and tiles belong together by this name. Rename or remove one of the two"
-        )
-    return result
-
-
-def _describe_missing_labels(root: Path, folders: _Folders, found: list[_File]) -> str:
+def _describe_missing_labels(root: Path, folders: _Folders, found: list[Path]) -> str:
     hint = describe_other_format(root, "dota")
-    if not hint and any(_is_label(path) for path, _ in found):
+    if not hint and any(map(_is_label, found)):
         hint = " Set dataset.same_folder=true, as label files lie beside the images."
     if not hint:
         beside = folders.labels.parent

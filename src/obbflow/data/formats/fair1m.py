@@ -13,8 +13,13 @@ from obbflow.config import DatasetSection
 from obbflow.data.formats.pairing import find_pairs
 from obbflow.data.formats.polygons import Fault, corners_of, read_ring
 from obbflow.data.formats.rotated import shorten_value
-from obbflow.data.formats.source import BadLine, Issue, LabelFile, LabelLine, Scene
-from obbflow.data.formats.xml_tree import Element, parse_number, read_text_of, read_xml
+from obbflow.data.formats.source import BadLine, Issue, LabelFile, LabelLine, Scene, parse_number
+from obbflow.data.formats.xml_tree import (
+    Element,
+    read_size,
+    read_text_of,
+    read_xml,
+)
 from obbflow.data.images import ImageFacts
 
 _DROPPED = re.compile(r"images|labelXmls?|labels|annotations|xml", re.IGNORECASE)
@@ -34,11 +39,13 @@ def find_scenes(root: Path, _: DatasetSection, issues: list[Issue]) -> list[Scen
 
 
 def read_label_file(path: Path) -> LabelFile:
-    """Return the objects of one XML file; the line of an object is that of its tag."""
-    root = read_xml(path)
-    if isinstance(root, BadLine):
-        return LabelFile(bad_lines=[root])
-    result = LabelFile()
+    """Return the objects of one XML file; the line of an object is that of its tag.
+
+    Raises:
+        LabelFileError: If it is no such file.
+    """
+    root = read_xml(path, ("annotation",))
+    result = LabelFile(size=read_size(root, "size/width", "size/height"))
     for element in root.iter("object"):
         assert isinstance(element, Element)
         parsed = _read_object(element)

@@ -25,13 +25,14 @@ from obbflow.data.formats.source import (
     LabelFile,
     LabelLine,
     Scene,
+    parse_number,
     read_text,
 )
 from obbflow.data.formats.xml_tree import (
     Element,
-    parse_number,
     read_flag,
     read_rbox,
+    read_size,
     read_text_of,
     read_xml,
 )
@@ -54,6 +55,7 @@ _DROPPED = re.compile(
 )
 _NO_LABELS = ("segmentations", "landmask", "domainmask", "imagesets", "sysdata.xml")
 """Folders and files of the download that are neither photos nor labels."""
+_ROOTS = ("HRSC_Image", "annotation")
 _HRSC_BOX = ("mbox_cx", "mbox_cy", "mbox_w", "mbox_h", "mbox_ang")
 _ROLABELIMG_BOX = ("cx", "cy", "w", "h", "angle")
 
@@ -86,11 +88,12 @@ def read_label_file(path: Path, *, use_types: bool = False) -> LabelFile:
     Args:
         path: A file of HRSC2016 or roLabelImg.
         use_types: Name HRSC2016's ships by type, see ``SHIP_TYPES``; False: all are "ship".
+
+    Raises:
+        LabelFileError: If it is no such file.
     """
-    root = read_xml(path)
-    if isinstance(root, BadLine):
-        return LabelFile(bad_lines=[root])
-    result = LabelFile(gsd=_read_gsd(root))
+    root = read_xml(path, _ROOTS)
+    result = LabelFile(gsd=_read_gsd(root), size=_read_size(root))
     found: list[tuple[int, str, bool]] = []
     rboxes: list[RBox] = []
     for element in _find_objects(root):
@@ -151,6 +154,12 @@ def _read_gsd(root: Element) -> float:
     """Return metres a px, NaN where the file does not say."""
     value = parse_number(read_text_of(root, "Img_Resolution"))
     return value if value is not None and value > 0 else math.nan
+
+
+def _read_size(root: Element) -> tuple[int, int] | None:
+    if root.tag == "HRSC_Image":
+        return read_size(root, "Img_SizeWidth", "Img_SizeHeight")
+    return read_size(root, "size/width", "size/height")
 
 
 def _read_image_sets(root: Path) -> dict[str, str | None]:

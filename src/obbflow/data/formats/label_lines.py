@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from obbflow.data.formats.polygons import LARGEST
 from obbflow.data.formats.source import BadLine, LabelFile, LabelLine, read_text
 
 _N_COORDINATES = 8
@@ -42,7 +43,7 @@ def read_label_file(path: Path) -> LabelFile:
     """Return the objects, bad lines and ground sampling distance of a label file.
 
     Raises:
-        DataError: If the file is not UTF-8 text.
+        LabelFileError: If the file is not UTF-8 text.
     """
     return parse_label_text(read_text(path))
 
@@ -84,8 +85,8 @@ def _make_object(number: int, match: re.Match[str]) -> LabelLine | BadLine:
     """Return the object of a line that starts with eight numbers."""
     *coordinates, rest = match.groups()
     corners = tuple(map(float, coordinates))
-    if math.inf in corners or -math.inf in corners:
-        return BadLine(number, "not_finite", "a coordinate is too large for a number")
+    if max(corners) > LARGEST or min(corners) < -LARGEST:
+        return BadLine(number, "not_finite", "a coordinate is no place in an image")
     end = _parse_end(rest)
     if isinstance(end, _Fault):
         return BadLine(number, end.kind, end.message)

@@ -27,6 +27,8 @@ SPLIT_NAMES = {
 }
 """Name of a folder or list, small letters -> split; "test" is not read."""
 
+_LABEL_SUFFIXES = (".txt", ".xml", ".json")
+
 ReadFile = Callable[[Path, ImageFacts], LabelFile]
 """(label file, facts of its image) -> its content."""
 
@@ -34,13 +36,21 @@ ReadFile = Callable[[Path, ImageFacts], LabelFile]
 def walk(folder: Path, *, skip: Iterable[str] = ()) -> Iterator[Path]:
     """Yield all files below a folder in order of names, hidden ones left out; none without it.
 
+    A folder called like a label file is yielded as well: whoever reads it will say that it is none,
+    where otherwise its image would have no labels.
+
     Args:
         folder: Links are followed, each folder is entered once.
         skip: Names of folders and files, small letters, that are left out.
+
+    Raises:
+        DataError: If a folder cannot be listed.
     """
+    if not folder.is_dir():
+        return
     left_out = {*skip}
     seen: set[Path] = set()  # links may lead in a circle
-    for parent, folders, names in os.walk(folder, followlinks=True):
+    for parent, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
         target = Path(parent).resolve()
         if target in seen:
             folders.clear()
@@ -49,6 +59,7 @@ def walk(folder: Path, *, skip: Iterable[str] = ()) -> Iterator[Path]:
         folders[:] = sorted(
             name for name in folders if name[0] != "." and name.lower() not in left_out
         )
+        names += [name for name in folders if name.lower().endswith(_LABEL_SUFFIXES)]
         for name in sorted(names):
             if name[0] != "." and name.lower() not in left_out:
                 yield Path(parent, name)
@@ -74,12 +85,13 @@ def by_name(files: Iterable[Path], root: Path, dropped: re.Pattern[str]) -> dict
         kept = [_as_split(part) for part in parents if not dropped.fullmatch(part)]
         name = compose("/".join([*kept, path.stem]))
         if name in result:
-            clashes.append(f"{result[name]} and {path}")
+            other = path.name if path.parent == result[name].parent else path
+            clashes.append(f"{result[name]} and {other}")
         result[name] = path
     if clashes:
         raise DataError(
-            f"{shorten(clashes)}: two files of the same name; images and label files belong "
-            "together by this name. Rename or remove one of the two"
+            f"{shorten(clashes)}: two files with the same name but for the ending; images, "
+            "labels and tiles belong together by this name. Rename or remove one of the two"
         )
     return result
 
@@ -161,6 +173,12 @@ def find_pairs(
     labels = by_name((path for path in files if path.suffix.lower() == label_suffix), root, dropped)
     splits = {name: split_of_name(name) for name in images}
     return pair(root, images, labels, splits, read, issues)
+
+
+def _raise(error: OSError) -> None:
+    raise DataError(
+        f"{error.filename}: cannot be read ({error.strerror}); make it readable or remove it"
+    ) from error
 
 
 def _as_split(folder: str) -> str:

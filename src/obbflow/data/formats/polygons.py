@@ -8,6 +8,9 @@ import shapely
 
 Point = tuple[float, float]
 
+LARGEST = 1e9
+"""px; larger numbers are a mistake, and areas of them overflow."""
+
 
 class Fault(NamedTuple):
     """Why something is no object: the kind of fault, as in ``data_issues``, and a message."""
@@ -29,7 +32,7 @@ def read_ring(value: object) -> list[Point] | Fault:
     for item in value:
         if not isinstance(item, list) or len(item) < 2 or not all(map(_is_number, item[:2])):
             return Fault("not_a_polygon", f"{_quote(item)} is no point (x, y)")
-        if not all(abs(number) <= _LARGEST for number in item[:2]):
+        if not all(abs(number) <= LARGEST for number in item[:2]):
             return Fault("not_finite", f"the point {_quote(item)} is no place in an image")
         points.append((float(item[0]), float(item[1])))
     if not points:
@@ -66,7 +69,6 @@ def corners_of(rings: Sequence[Sequence[Point]]) -> tuple[float, ...]:
     return tuple(number for point in found for number in point)
 
 
-_LARGEST = 1e9  # px: larger numbers are a mistake, and areas of them overflow
 _QUOTED = 60  # characters of a value in a message
 
 

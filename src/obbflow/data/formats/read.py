@@ -1,5 +1,7 @@
 """Reading a data set of any format into its tables."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,14 +53,16 @@ def read_data_set(root: Path | None, dataset: DatasetSection, seed: int) -> Data
     if root is not None:
         root = root.expanduser().resolve()
         _require_folder(root)
-        scenes += READERS[dataset.format](root, dataset, issues)
+        with _clear_os_errors():
+            scenes += READERS[dataset.format](root, dataset, issues)
         if not scenes:
             raise DataError(
                 f"{root}: no image in it; images end in .png, .jpg, .tif, .bmp or .webp and lie in "
                 "train/images/ or images/. Put them there, or set dataset.data_root to another "
                 f"folder.{describe_other_format(root, dataset.format)}"
             )
-    scenes += find_tiles(dataset, issues)
+    with _clear_os_errors():
+        scenes += find_tiles(dataset, issues)
     data = assemble(scenes, issues, root, dataset, seed)
     if root is not None and data.annotations.empty:
         _refuse_other_format(root, dataset.format)
@@ -68,6 +72,17 @@ def read_data_set(root: Path | None, dataset: DatasetSection, seed: int) -> Data
     if dataset.strict:
         require_no_errors(data.issues, dataset.place)
     return data
+
+
+@contextmanager
+def _clear_os_errors() -> Iterator[None]:
+    """Make a folder or file that the system refuses to give a message for its user."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{error.filename}: cannot be read ({error.strerror}); make it readable or remove it"
+        ) from error
 
 
 def _refuse_other_format(root: Path, expected: str) -> None:

@@ -5,13 +5,10 @@ from collections.abc import Sequence
 
 import torch
 
-from obbflow.data.formats.polygons import Fault
+from obbflow.data.formats.polygons import LARGEST, Fault
 from obbflow.geometry import rbox_to_qbox
 
 RBox = tuple[float, float, float, float, float]
-
-LARGEST = 1e9
-"""px; larger numbers are a mistake, and areas of them overflow."""
 
 
 def make_rbox(cx: float, cy: float, w: float, h: float, angle: float) -> RBox | Fault:
@@ -36,4 +33,15 @@ def corners_of_rboxes(rboxes: Sequence[RBox]) -> list[tuple[float, ...]]:
 
 def shorten_value(value: object) -> str:
     """Return a value as messages quote it: cut off, however long or deep it is."""
-    return reprlib.repr(value)
+    return _SHORT.repr(value)
+
+
+class _Short(reprlib.Repr):
+    """Python refuses to write integers of many thousand digits, which JSON and YAML may hold."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        return super().repr_int(x, level) if abs(x) < _HUGE else "a number of many digits"
+
+
+_HUGE = 10**1000
+_SHORT = _Short()

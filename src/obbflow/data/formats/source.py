@@ -24,6 +24,23 @@ Issue = dict[str, Any]
 """A row of ``data_issues``."""
 
 
+class LabelFileError(DataError):
+    """A label file that cannot be used as a whole.
+
+    Where it holds the labels of one image only, that image is left out and the rest goes on.
+
+    Attributes:
+        reason: What is wrong, without the file's name.
+        line: From 1; None when the whole file is meant.
+    """
+
+    def __init__(self, path: Path, reason: str, advice: str, line: int | None = None) -> None:
+        place = path if line is None else f"{path}:{line}"
+        super().__init__(f"{place}: {reason}; {advice}")
+        self.reason = reason
+        self.line = line
+
+
 class LabelLine(NamedTuple):
     """One object as written.
 
@@ -47,11 +64,16 @@ class BadLine(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelFile:
-    """What the labels of one image hold; ``gsd`` in metres a px, NaN when they do not say."""
+    """What the labels of one image hold.
+
+    ``gsd`` is in metres a px, NaN when they do not say; ``size`` the image's width and height by
+    the labels, px, None when they do not say.
+    """
 
     objects: list[LabelLine] = field(default_factory=list)
     bad_lines: list[BadLine] = field(default_factory=list)
     gsd: float = math.nan
+    size: tuple[int, int] | None = None
 
     @property
     def is_normalised(self) -> bool:
@@ -71,7 +93,7 @@ class Scene:
         split: "train" or "val"; None to let ``dataset.val_fraction`` decide.
         source: The label file as messages show it, posix; "" when there is none.
         read: Returns the labels, given the facts of the image; None when it has none, so that it
-            is background. Raises ``DataError`` when the whole file cannot be used.
+            is background. Raises ``LabelFileError`` when the whole file cannot be used.
         group: The scene that this image was cut from, named without split, so that it is the same
             in train and val; images of one group stay in one split. None: the image itself.
         is_tile: Whether it is a ready-made tile, trained on as it is.
@@ -150,16 +172,63 @@ def read_text(path: Path) -> str:
     """Return the content of a text file, without a byte order mark.
 
     Raises:
-        DataError: If the file cannot be read or is not UTF-8.
+        LabelFileError: If the file cannot be read or is not UTF-8.
+    """
+    content = read_bytes(path)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        reason = f"not UTF-8 text ({error.reason} at byte {error.start})"
+        raise LabelFileError(path, reason, "save it as UTF-8") from error
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        LabelFileError: If it cannot be read.
     """
     try:
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
-        ) from error
+        return path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror}; make it readable or remove it") from error
+        reason = f"cannot be read ({error.strerror})"
+        raise LabelFileError(path, reason, "make it readable or remove it") from error
+
+
+def clean_name(text: str) -> str:
+    r"""Return a class name on one line, without half characters, which no table can hold.
+
+    JSON and YAML may escape one half of a character; it becomes a question mark.
+
+    Example:
+        >>> clean_name(" storage\n tank\ud800")
+        'storage tank?'
+    """
+    return " ".join(text.encode(errors="replace").decode().split())
+
+
+def parse_number(text: str) -> float | None:
+    """Return the number that a text is, None when it is none or not finite."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and "_" not in text else None
+
+
+def as_size(width: object, height: object) -> tuple[int, int] | None:
+    """Return an image's size as labels state it, px; None unless both are whole numbers above 0.
+
+    Example:
+        >>> as_size(640, 512.0), as_size(0, 0), as_size("640", None)
+        ((640, 512), None, None)
+    """
+    sides = [
+        int(side)
+        for side in (width, height)
+        if isinstance(side, int | float) and 0 < side < math.inf and side == int(side)
+    ]
+    return (sides[0], sides[1]) if len(sides) == 2 else None
 
 
 def shorten(names: Iterable[str]) -> str:

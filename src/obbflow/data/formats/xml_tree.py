@@ -1,14 +1,15 @@
 """Label files in XML: elements that know their line, and the numbers in them."""
 
-import math
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from xml.parsers import expat
 
 from obbflow.data.formats.polygons import Fault
 from obbflow.data.formats.rotated import RBox, make_rbox, shorten_value
-from obbflow.data.formats.source import BadLine
+from obbflow.data.formats.source import LabelFileError, as_size, parse_number, read_bytes
+
+_REMEDY = "correct or replace the file"
 
 
 class Element(ET.Element):
@@ -17,12 +18,20 @@ class Element(ET.Element):
     line = 1
 
 
-def read_xml(path: Path) -> Element | BadLine:
-    """Return the outermost element of an XML file, or why it is none.
+def read_xml(path: Path, tags: Collection[str]) -> Element:
+    """Return the outermost element of an XML file.
 
     Label files need no document type, so one with a ``<!DOCTYPE>`` is refused: entities, which it
     may define, can grow beyond all memory or name other files.
+
+    Args:
+        path: The file.
+        tags: What the outermost element may be.
+
+    Raises:
+        LabelFileError: If the file cannot be read, is no whole XML, or something else.
     """
+    content = read_bytes(path)
     parser = expat.ParserCreate()
 
     def make(tag: str, attributes: dict[str, str]) -> Element:
@@ -39,23 +48,31 @@ def read_xml(path: Path) -> Element | BadLine:
     parser.CharacterDataHandler = builder.data
     parser.StartDoctypeDeclHandler = refuse
     try:
-        parser.Parse(path.read_bytes(), True)
+        parser.Parse(content, True)
         root = builder.close()
     except expat.ExpatError as error:
-        return BadLine(
-            error.lineno, "broken_xml", f"no whole XML ({expat.ErrorString(error.code)})"
-        )
+        reason = f"no whole XML ({expat.ErrorString(error.code)})"
+        raise LabelFileError(path, reason, _REMEDY, error.lineno) from error
     except (ValueError, LookupError) as error:  # a document type, an unknown encoding
-        return BadLine(parser.CurrentLineNumber, "broken_xml", f"no usable XML ({error})")
-    except OSError as error:
-        return BadLine(1, "unreadable", f"cannot be read ({error.strerror})")
+        reason, line = f"no usable XML ({error})", parser.CurrentLineNumber
+        raise LabelFileError(path, reason, _REMEDY, line) from error
     assert isinstance(root, Element)
+    if root.tag not in tags:
+        wanted = " or ".join(f"<{tag}>" for tag in tags)
+        reason = f"the outermost element is <{shorten_value(root.tag)[1:-1]}>, not {wanted}"
+        raise LabelFileError(path, reason, _REMEDY, root.line)
     return root
 
 
 def read_text_of(element: ET.Element, tag: str) -> str:
     """Return the words within the child ``tag``, "" without it."""
     return " ".join((element.findtext(tag) or "").split())
+
+
+def read_size(element: ET.Element, width: str, height: str) -> tuple[int, int] | None:
+    """Return the image's width and height as written in two children, px, None without both."""
+    size = parse_number(read_text_of(element, width)), parse_number(read_text_of(element, height))
+    return as_size(*size)
 
 
 def read_rbox(element: ET.Element, tags: Sequence[str]) -> RBox | Fault:
@@ -78,12 +95,3 @@ def read_flag(element: ET.Element, tag: str) -> bool | Fault:
     if text in {"", "0", "1", "2"}:
         return text in {"1", "2"}
     return Fault("bad_difficulty", f"<{tag}> is {shorten_value(text)}; it must be 0 or 1")
-
-
-def parse_number(text: str) -> float | None:
-    """Return the number that a text is, None when it is none or not finite."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and "_" not in text else None

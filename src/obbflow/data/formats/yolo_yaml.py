@@ -8,13 +8,19 @@ from typing import Any
 
 import yaml
 
+from obbflow.data.formats.detect import describe_other_format
 from obbflow.data.formats.pairing import SPLIT_NAMES
 from obbflow.data.formats.rotated import shorten_value
-from obbflow.data.formats.source import Issue, make_issue, read_text, relative
+from obbflow.data.formats.source import Issue, clean_name, make_issue, read_text, relative
 from obbflow.errors import DataError
 
 _FIRST = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 _NAME_LISTS = ("classes.txt", "labels/classes.txt", "obj.names")
+_LARGEST = 10**9
+_UNUSABLE = (
+    *(yaml.YAMLError, ValueError, RecursionError),
+    *(LookupError, AttributeError, ArithmeticError),  # of odd values: !!float "", !!bool 5
+)
 _REMEDY = "as data.yaml holds it, `names: [ship, plane]` or `names: {0: ship, 1: plane}`"
 
 
@@ -48,7 +54,7 @@ def read_yolo_set(root: Path, issues: list[Issue]) -> YoloSet:
             return YoloSet({number: line for number, line in enumerate(lines) if line}, [])
     raise DataError(
         f"{root}: no data.yaml or classes.txt with the names of the classes, and YOLO labels hold "
-        f"numbers only. Put one there, {_REMEDY}"
+        f"numbers only. Put one there, {_REMEDY}.{describe_other_format(root, 'yolo_obb')}"
     )
 
 
@@ -62,7 +68,7 @@ def _find_yaml(root: Path) -> list[Path]:
 def _load(path: Path) -> object:
     try:
         return yaml.safe_load(read_text(path))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except _UNUSABLE as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         reason = getattr(error, "problem", None) or getattr(error, "reason", None) or error
@@ -77,25 +83,37 @@ def _read_names(path: Path, value: object) -> dict[int, str]:
         raise DataError(f"{path}: names holds no class; write them {_REMEDY}")
     names: dict[int, str] = {}
     for key, name in pairs:
-        number = int(key) if str(key).isdecimal() and len(str(key)) < 7 else None
-        if number is None or isinstance(key, bool):
-            raise DataError(
-                f"{path}: names has {shorten_value(key)} for a class number; write {_REMEDY}"
-            )
-        if isinstance(name, bool) or not isinstance(name, str | int) or not str(name).strip():
+        number = _read_number(key)
+        if number is None or number in names:
+            again = "twice" if number is not None else "for a class number"
+            raise DataError(f"{path}: names has {shorten_value(key)} {again}; write {_REMEDY}")
+        text = name if isinstance(name, str) else _as_text(name)
+        if not text.strip():
             raise DataError(
                 f"{path}: the name of class {number} is {shorten_value(name)}, which is no "
                 "text; put it in quotes"
             )
-        names[number] = " ".join(str(name).split())
+        names[number] = clean_name(text)
     return names
+
+
+def _read_number(key: object) -> int | None:
+    """Return a class number of up to six digits, written as a number or as text."""
+    text = key if isinstance(key, str) else _as_text(key)
+    return int(text) if text.isdecimal() and len(text) < 7 else None
+
+
+def _as_text(value: object) -> str:
+    """Return a whole number, such as the class 737, as text; "" for anything else."""
+    return str(value) if type(value) is int and abs(value) < _LARGEST else ""
 
 
 def _find_images(
     path: Path, content: dict[Any, Any], root: Path, issues: list[Issue]
 ) -> list[tuple[str, Path]]:
     """Return (split, folder or list file) for all that there are; none unless train is there."""
-    base = path.parent / str(content.get("path") or ".")
+    folder = content.get("path")
+    base = path.parent / (folder if isinstance(folder, str) else _as_text(folder))
     found, missing = [], []
     for key, split in SPLIT_NAMES.items():
         entries = content.get(key) or []

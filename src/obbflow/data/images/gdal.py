@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     from rasterio.io import DatasetReader
 
 CACHE_MB = 512
-"""Memory of a process for decoded blocks; GDAL by itself would take 5 % of the machine's."""
+"""Memory for decoded blocks of one process, or of all that cut tiles together.
+
+GDAL by itself would take 5 % of the machine's, in each process.
+"""
+
+_CACHE_KEY = "GDAL_CACHEMAX"  # in MB; as an environment variable it is the user's
+_LEAST_CACHE_MB = 128  # holds the blocks below a row of tiles of an image 30,000 px wide
 
 _RGB = 3
 _STRUCTURE = "IMAGE_STRUCTURE"  # GDAL's name for how a file is laid out
@@ -45,6 +51,16 @@ def open_raster(path: Path, driver: str) -> "DatasetReader":
     if dataset.colorinterp[0] == ColorInterp.cyan:
         raise ValueError("it is CMYK with more than 8 bits a sample; save it as RGB")
     return dataset
+
+
+def share_cache(processes: int) -> None:
+    """Take a share of ``CACHE_MB`` only, in a process that has opened no raster yet.
+
+    Args:
+        processes: Number of those at work at once. Beyond four each takes a quarter all the same:
+            with less, blocks would be decoded again for every tile that shows a part of them.
+    """
+    os.environ.setdefault(_CACHE_KEY, str(max(_LEAST_CACHE_MB, CACHE_MB // processes)))
 
 
 @contextlib.contextmanager
@@ -119,7 +135,10 @@ def is_negative(dataset: "DatasetReader") -> bool:
 @functools.cache
 def _import_rasterio() -> None:
     """Import it with our settings: it takes a quarter of a second and is often not needed."""
-    os.environ.setdefault("GDAL_CACHEMAX", str(CACHE_MB))
+    from rasterio.env import set_gdal_config
     from rasterio.errors import NotGeoreferencedWarning
 
+    if _CACHE_KEY not in os.environ:
+        # Not in the environment, which the processes of this one would inherit. Here in bytes.
+        set_gdal_config(_CACHE_KEY, CACHE_MB * 2**20)
     warnings.filterwarnings("ignore", category=NotGeoreferencedWarning)  # most images

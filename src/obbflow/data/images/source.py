@@ -54,7 +54,9 @@ class PixelSource:
         self.value_range = stored.value_range
         self.is_decoded = stored.is_decoded
 
-    def read(self, x: int, y: int, width: int, height: int) -> NDArray[np.uint8]:
+    def read(
+        self, x: int, y: int, width: int, height: int, out: NDArray[np.uint8] | None = None
+    ) -> NDArray[np.uint8]:
         """Return a part of the image, black where it reaches beyond the right and bottom border.
 
         Args:
@@ -62,9 +64,10 @@ class PixelSource:
             y: The same.
             width: Of the part, px.
             height: The same.
+            out: (height, width, 3) that the part is written into; None: a new array.
 
         Returns:
-            (height, width, 3) RGB, an array of the caller's own.
+            (height, width, 3) RGB, an array of the caller's own: ``out`` if that is given.
 
         Raises:
             DataError: If the part cannot be decoded.
@@ -82,8 +85,10 @@ class PixelSource:
             )
         except BROKEN as error:
             raise _broken(self._path, error) from error
-        pixels = np.zeros((height, width, 3), dtype=np.uint8)
+        pixels = np.empty((height, width, 3), dtype=np.uint8) if out is None else out
         pixels[: inside[3], : inside[2]] = self._orientation.turn(stored)
+        pixels[inside[3] :] = 0
+        pixels[: inside[3], inside[2] :] = 0
         return pixels
 
     def require_decodable(self) -> None:

@@ -15,6 +15,7 @@ from obbflow.config import (
     PreprocessingSection,
     TilingSection,
 )
+from obbflow.tables import DATA_ISSUES, is_object, make_table
 
 if TYPE_CHECKING:
     from obbflow.data.formats import DataTables
@@ -31,7 +32,7 @@ def read_annotations(
     preprocessing: PreprocessingSection,
     loss: LossSection,
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return ``images``, ``annotations`` as written, and the ``data_issues`` of reading.
+    """Return ``images``, ``raw_annotations`` and ``reading_issues``.
 
     Draws the demo scenes first where they are the data set. Whatever in images and labels, or in
     settings that name classes, would stop a later node is raised here, before an earlier run's
@@ -68,7 +69,7 @@ def check_annotations(
     reading_issues: pd.DataFrame,
     dataset: DatasetSection,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return ``annotations`` that count, and all ``data_issues``."""
+    """Return ``annotations`` that count, and ``annotation_issues``: those of reading and checks."""
     from obbflow.data.checks import check_annotations as check
     from obbflow.data.class_rules import require_objects, warn_about_unused_names
     from obbflow.data.statistics import count_by_split, describe_counts
@@ -77,11 +78,12 @@ def check_annotations(
     require_objects(images, annotations, dataset.place, issues)
     warn_about_unused_names(raw_annotations, dataset)
     _log_issues(issues)
+    objects = annotations[is_object(annotations)]
     logger.info(
         "Checked %s objects: kept %s of %d classes and %s ignore regions",
         f"{len(raw_annotations):,}",
-        f"{(~annotations['ignore']).sum():,}",
-        annotations["class_name"].nunique(),
+        f"{len(objects):,}",
+        objects["class_name"].nunique(),
         f"{annotations['ignore'].sum():,}",
     )
     logger.info("Objects by split: %s", describe_counts(count_by_split(images, annotations)))
@@ -91,15 +93,20 @@ def check_annotations(
 def tile_images(
     images: pd.DataFrame,
     annotations: pd.DataFrame,
+    annotation_issues: pd.DataFrame,
     dataset: DatasetSection,
     tiling: TilingSection,
     paths: PathsSection,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Cut what changed into tile files; return ``tile_index`` and ``tile_annotations``.
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Cut what changed; return ``tile_index``, ``tile_annotations`` and ``data_issues``.
+
+    The issues are ``annotation_issues`` and a row for each image whose pixels turn out to be
+    damaged: such an image has no tile.
 
     Raises:
-        DataError: If no training tile shows enough of an object: no file is changed then. If an
-            image cannot be decoded.
+        DataError: If no training tile shows enough of an object: no file is changed then. If images
+            are damaged, and ``dataset.strict`` is set or no training tile shows an object without
+            them.
     """
     from obbflow.data.tile_store import tile_data_set, tiles_in_use
     from obbflow.data.tile_tables import require_tile_with_object
@@ -114,6 +121,7 @@ def tile_images(
     )
     in_use = tiles_in_use(paths.tile_index)
     tiled = tile_data_set(images, annotations, dataset, tiling, paths.tiles, in_use=in_use)
+    _log_issues(tiled.issues)
     report = tiled.report
     logger.info(
         "Cut %s images into %s tiles (%s images unchanged, %s stale files removed) in %.1f s",
@@ -131,7 +139,8 @@ def tile_images(
         f"{geometry.n_whole:,}",
         geometry.largest_error,
     )
-    return tiled.tile_index, tiled.tile_annotations
+    issues = make_table(pd.concat([annotation_issues, tiled.issues]), DATA_ISSUES)
+    return tiled.tile_index, tiled.tile_annotations, issues.reset_index(drop=True)
 
 
 def build_class_map(
@@ -196,7 +205,7 @@ def _require_usable(
         tiling,
     )
     train = data.images.loc[data.images["split"] == "train", "image_id"]
-    objects = annotations[annotations["image_id"].isin(train) & ~annotations["ignore"]]
+    objects = annotations[annotations["image_id"].isin(train) & is_object(annotations)]
     return objects["class_name"].value_counts().sort_index()
 
 

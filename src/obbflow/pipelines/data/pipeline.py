@@ -37,7 +37,7 @@ def create_pipeline() -> Pipeline:
                     "reading_issues",
                     "params:dataset",
                 ],
-                outputs=["annotations", "data_issues"],
+                outputs=["annotations", "annotation_issues"],
                 name="check_annotations",
             ),
             Node(
@@ -45,11 +45,12 @@ def create_pipeline() -> Pipeline:
                 inputs=[
                     "images",
                     "annotations",
+                    "annotation_issues",
                     "params:dataset",
                     "params:tiling",
                     "params:paths",
                 ],
-                outputs=["tile_index", "tile_annotations"],
+                outputs=["tile_index", "tile_annotations", "data_issues"],
                 name="tile_images",
             ),
             Node(

@@ -15,6 +15,7 @@ from obbflow.config import (
     ExperimentSection,
     ModelSection,
     PreprocessingSection,
+    TilingSection,
     TrainingSection,
 )
 from obbflow.errors import CheckpointError
@@ -35,6 +36,7 @@ def compute_final_map(
     class_map: dict[str, int],
     experiment: ExperimentSection,
     dataset: DatasetSection,
+    tiling: TilingSection,
     preprocessing: PreprocessingSection,
     data_loader: DataLoaderSection,
     model: ModelSection,
@@ -51,6 +53,7 @@ def compute_final_map(
             with other settings of the model or the tiles' preparation.
     """
     from obbflow.data.tile_dataset import validation_tiles
+    from obbflow.data.tile_settings import warn_about_other_settings
     from obbflow.evaluation import score_final
     from obbflow.models.build import build_model
     from obbflow.models.checkpoint_file import read_torch_file
@@ -65,6 +68,7 @@ def compute_final_map(
     check_agreement(
         best_checkpoint, content, experiment=experiment, model=model, preprocessing=preprocessing
     )
+    warn_about_other_settings(tile_index, dataset, tiling)
     hash_of_data = data_hash(tile_index, tile_annotations, class_map)
     if content.get("data_hash", hash_of_data) != hash_of_data:
         logger.warning(
@@ -76,7 +80,9 @@ def compute_final_map(
         tile_index, tile_annotations, class_map, dataset, preprocessing, seed=experiment.seed
     )
     detector = build_model(
-        model.model_copy(update={"pretrained_backbone": False}),
+        model.at_epoch(int(content.get("epoch") or 0)).model_copy(
+            update={"pretrained_backbone": False}
+        ),
         len(class_map),
         model_type=experiment.model_type,
         size_divisor=preprocessing.pad_size_divisor,

@@ -18,6 +18,7 @@ def create_pipeline(**kwargs: object) -> Pipeline:  # noqa: ARG001  (Kedro's sig
                     "class_map",
                     "params:experiment",
                     "params:dataset",
+                    "params:tiling",
                     "params:preprocessing",
                     "params:data_loader",
                     "params:model",

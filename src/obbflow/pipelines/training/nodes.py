@@ -65,7 +65,7 @@ def train_detector(
         checkpoint=checkpoint,
         tensorboard=tensorboard,
     )
-    warn_about_other_settings(tile_index, dataset.overlap, tiling)
+    warn_about_other_settings(tile_index, dataset, tiling)
     data = TrainingData(tile_index, tile_annotations, class_map, class_weights)
     result = run_training(data, sections, run_id)
     logger.info(

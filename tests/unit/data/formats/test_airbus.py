@@ -111,6 +111,7 @@ def test_each_odd_row_of_the_split_has_an_issue_with_its_line(three_folds):
         split_row("i0/t", "val"),
         split_row("i1/t", "Train"),
         split_row("i2/t", ""),
+        split_row("i2/t", "9" * 5000),
         split_row("i0/t", "train"),
         split_row("i9/t", "train"),
         "ds1,too,short",
@@ -125,11 +126,12 @@ def test_each_odd_row_of_the_split_has_an_issue_with_its_line(three_folds):
     found = data.issues[data.issues["file"] == "split.csv"]
     assert sorted(zip(found["line"], found["kind"], strict=True)) == [
         (4, "bad_split"),
-        (5, "listed_twice"),
-        (6, "missing_image"),
-        (7, "field_count"),
-        (8, "bad_path"),
-        (9, "bad_split"),
+        (5, "bad_split"),
+        (6, "listed_twice"),
+        (7, "missing_image"),
+        (8, "field_count"),
+        (9, "bad_path"),
+        (10, "bad_split"),
     ]
 
 
@@ -146,6 +148,9 @@ def test_each_odd_annotation_has_an_issue_with_its_line(three_folds):
         row("i0/t") + ",more",
         row("i0/t") + ",",
         row("i0/t", coords="1 2 3 4 5 6 7 1_0"),
+        row("i0/t", coords="1 2 3 4 5 6 7 -1e200"),
+        ",,,,,,, ",
+        ",,,",
     ]
     write_csv(three_folds, rows, [split_row("i0/t", "train"), split_row("i1/t", "val")])
     data = read(three_folds)
@@ -160,6 +165,7 @@ def test_each_odd_annotation_has_an_issue_with_its_line(three_folds):
         (10, "bad_difficulty"),
         (11, "field_count"),
         (13, "not_a_number"),
+        (14, "not_finite"),
     ]
 
 

@@ -47,6 +47,7 @@ def test_a_tag_that_means_difficult_is_no_part_of_the_class():
     ("geometry", "properties", "kind"),
     [
         (None, None, "not_a_polygon"),
+        ({"type": "\ud800", "coordinates": [1, 2]}, None, "not_a_polygon"),
         ({"type": "Point", "coordinates": [1, 2]}, None, "not_a_polygon"),
         ({"type": "Polygon", "coordinates": []}, None, "not_a_polygon"),
         ({"type": "Polygon", "coordinates": [[[1, 2], [3, 4], [1, 2]]]}, None, "not_a_polygon"),
@@ -67,6 +68,7 @@ def test_a_feature_that_is_no_object_has_its_reason(geometry, properties, kind):
     content = parse(geometry, properties)
     assert content.objects == []
     assert [(bad.line, bad.kind) for bad in content.bad_lines] == [(1, kind)]
+    assert content.bad_lines[0].message.encode()  # no half characters, which no table can hold
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import shutil
 from collections import Counter
 
 import pandas as pd
@@ -50,6 +51,20 @@ def test_an_export_gives_the_annotations_made_for_it_and_whole_images(shared_dir
     assert split.groupby("image_id")["split"].nunique().max() == 1
     assert set(split["split"]) == {0, 1, 2, 3}
     assert issues == []
+
+
+def test_tile_with_a_broken_label_file_is_left_out_and_named(shared_dir, tmp_path):
+    shutil.copytree(shared_dir / "data" / "real" / "playground_format", tmp_path / "root")
+    (broken, *_) = sorted((tmp_path / "root").rglob("labels/*/*.json"))
+    broken.write_text("{")
+    issues = []
+    annotations, split = make_csv_pair(tmp_path / "root", 3, 0, [], issues)
+    assert len(split) == 14
+    assert broken.stem not in set(split["tile_id"]) | set(annotations["tile_id"])
+    (issue,) = issues
+    assert (issue["file"], issue["kind"]) == (
+        broken.relative_to(tmp_path / "root").as_posix(), "broken_label_file",
+    )  # fmt: skip
 
 
 def test_the_command_writes_both_files_once(shared_dir, tmp_path):

@@ -158,6 +158,77 @@ def test_entries_without_a_partner_are_issues(tmp_path):
     assert sorted(data.issues["kind"]) == ["bad_image"] * 4 + ["missing_image"]
 
 
+def test_entries_that_repeat_an_id_are_issues_and_the_first_counts(tmp_path):
+    write(tmp_path, "a.json")
+    content = json.loads((tmp_path / "a.json").read_text())
+    content["images"].append({"id": 7, "file_name": "P2.png"})
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    data = read(tmp_path)
+    assert data.images["image_id"].tolist() == ["P1"]
+    (issue,) = data.issues.to_dict("records")
+    assert (issue["kind"], issue["line"], issue["severity"]) == ("bad_image", 2, "error")
+    assert issue["message"] == "images[2] has the id 7 of an image above"
+
+
+def test_categories_without_a_name_or_an_id_of_their_own_are_issues(tmp_path):
+    write(
+        tmp_path,
+        "a.json",
+        annotation(),
+        annotation(category_id=2),
+        categories=[{"id": 1, "name": "ship"}, {"id": 2, "name": " "}, {"id": 1, "name": "b"}, 3],
+    )
+    data = read(tmp_path)
+    assert data.annotations["class_name"].tolist() == ["ship"]
+    assert data.issues["kind"].tolist() == [*["bad_category"] * 3, "bad_class"]
+    assert data.issues["message"][0] == "categories[2] has no name, or no id of its own"
+
+
+def test_image_that_no_file_lists_is_left_out_and_named(tmp_path):
+    write(tmp_path, "annotations/instances_train.json", images="images/train")
+    write(tmp_path, "annotations/instances_test.json", images="images/all", file="P3")
+    write(tmp_path, "unused.txt", images="images/test", file="P4")
+    write_scene(tmp_path, "P2", lines=None)
+    (tmp_path / "images" / "again").symlink_to(tmp_path / "images" / "train")
+    (tmp_path / "images" / "P1.png").unlink(missing_ok=True)
+    data = read(tmp_path)
+    assert data.images["image_id"].tolist() == ["train/P1"]
+    left_out = data.issues[["file", "kind", "severity", "action"]].values.tolist()
+    assert left_out == [
+        ["annotations/instances_test.json", "test_split", "info", "left out"],
+        ["images/P2.png", "image_not_listed", "warning", "left out"],
+        ["images/all/P3.png", "image_not_listed", "warning", "left out"],
+        [".", "test_split", "info", "left out"],
+    ]
+    assert data.issues["message"].iloc[-1].startswith("1 images that are neither")
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        ((128, 96), "of 128 x 96 px, but P1.png has 64 x 48 as shown, perhaps resized since"),
+        ((48, 64), "of 48 x 64 px, but P1.png has 64 x 48 as shown, turned by a quarter"),
+        ((64, 48), None),
+        ((0, 0), None),
+        (("64", None), None),
+    ],
+)
+def test_size_that_is_not_the_images_is_an_error(tmp_path, size, words):
+    write(tmp_path, "a.json")
+    content = json.loads((tmp_path / "a.json").read_text())
+    content["images"][0] |= dict(zip(("width", "height"), size, strict=True))
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    data = read(tmp_path)
+    assert len(data.annotations) == 1
+    assert data.issues["kind"].tolist() == ["other_image_size"] * (words is not None)
+    if words is not None:
+        (issue,) = data.issues.to_dict("records")
+        assert (issue["severity"], issue["action"], issue["image_id"]) == ("error", "kept", "P1")
+        assert words in issue["message"]
+        with pytest.raises(DataError, match=r"a\.json: the labels are of an image of"):
+            read(tmp_path, strict=True)
+
+
 @pytest.mark.parametrize("text", ['{"images": [\n1,', "[" * 100_000, "9" * 5000])
 def test_broken_json_is_one_clear_error(tmp_path, text):
     (tmp_path / "a.json").write_text(text)

@@ -4,6 +4,8 @@ from obbflow.config import DatasetSection
 from obbflow.data.formats import read_data_set
 from obbflow.data.formats.detect import describe_other_format, find_format
 from obbflow.errors import DataError
+from samples import FORMATS as SAMPLES
+from samples import write_sample
 from scenes import SQUARE, write_scene
 
 YOLO_OBB = "0 .1 .1 .3 .1 .3 .3 .1 1.06\n"
@@ -78,6 +80,21 @@ def test_other_text_is_no_format(tmp_path, text):
     write(tmp_path, "a.csv", "x,y\n1,2\n")
     assert find_format(tmp_path) is None
     assert describe_other_format(tmp_path, "dota") == ""
+
+
+PAIRS = [
+    (name, set_format)
+    for name in SAMPLES
+    for set_format in sorted({name.split("-")[0] for name in SAMPLES} - {name.split("-")[0]})
+]
+
+
+@pytest.mark.parametrize(("name", "set_format"), PAIRS)
+def test_any_other_format_is_named_with_its_setting(tmp_path, name, set_format):
+    real = name.split("-")[0]
+    write_sample(tmp_path, name, ("P1", "P2"))
+    with pytest.raises(DataError, match=rf"looks like .*: set dataset\.format={real}\."):
+        read_data_set(tmp_path, DatasetSection(data_root=tmp_path, format=set_format), seed=0)
 
 
 def read(root):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from obbflow.config import DatasetSection
 from obbflow.data.formats import read_data_set
 from obbflow.data.formats.fair1m import read_label_file
+from obbflow.data.formats.source import LabelFileError
 from scenes import write_scene
 from strategies import PROPERTY
 
@@ -67,8 +68,15 @@ def test_layout_of_the_download(tmp_path):
     assert data.annotations["class_name"].tolist() == ["Cargo Truck"] * 2
 
 
+def test_another_document_is_no_label_file_and_the_size_is_read(tmp_path):
+    with pytest.raises(LabelFileError, match=r"1\.xml:1: the outermost element is <HRSC_Image>"):
+        parse(tmp_path, "<HRSC_Image/>")
+    size = "<size><width>1000</width><height>800</height><depth>3</depth></size>"
+    assert parse(tmp_path, f"<annotation>{size}</annotation>").size == (1000, 800)
+
+
 @PROPERTY
-@given(st.lists(st.text(alphabet="0123456789,.-e <>n", max_size=12), max_size=5))
+@given(st.lists(st.text(alphabet="0123456789,.-e n", max_size=12), max_size=5))
 def test_any_points_are_an_object_or_a_bad_line(tmp_path_factory, points):
     content = parse(tmp_path_factory.mktemp("fuzz"), label(thing(points)))
     assert len(content.objects) + len(content.bad_lines) == 1

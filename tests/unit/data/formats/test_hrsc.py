@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from obbflow.config import DatasetSection
 from obbflow.data.formats import read_data_set
 from obbflow.data.formats.hrsc import read_label_file
+from obbflow.data.formats.source import LabelFileError
 from scenes import write_scene
 from strategies import PROPERTY
 
@@ -87,19 +88,33 @@ def test_bad_object_is_named_by_line_and_the_others_stay(tmp_path, change, kind)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (label(ship())[:-5], "no whole XML"),
-        ("", "no whole XML"),
-        ('<?xml version="1.0" encoding="odd"?><a/>', "XML"),
-        (f'<!DOCTYPE a [<!ENTITY b "c">]>\n{label(ship())}', "DOCTYPE"),
+        (label(ship())[:-5], ":3: no whole XML"),
+        ("", ":1: no whole XML"),
+        ('<?xml version="1.0" encoding="odd"?><a/>', ":1: no usable XML"),
+        (f'<!DOCTYPE a [<!ENTITY b "c">]>\n{label(ship())}', ":1: no usable XML .*DOCTYPE"),
+        ("\n<html/>", ":2: the outermost element is <html>, not <HRSC_Image> or <annotation>"),
     ],
-    ids=["cut off", "empty", "encoding", "entities"],
+    ids=["cut off", "empty", "encoding", "entities", "another element"],
 )
-def test_broken_xml_is_one_bad_line(tmp_path, text, words):
-    content = parse(tmp_path, text)
-    assert content.objects == []
-    (bad,) = content.bad_lines
-    assert bad.kind == "broken_xml"
-    assert words in bad.message
+def test_file_that_is_no_label_is_named_with_the_line_and_what_is_wrong(tmp_path, text, words):
+    with pytest.raises(LabelFileError, match=rf"1\.xml{words}"):
+        parse(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        (
+            "<HRSC_Image><Img_SizeWidth>64</Img_SizeWidth><Img_SizeHeight>48</Img_SizeHeight>",
+            (64, 48),
+        ),
+        ("<HRSC_Image><Img_SizeWidth>0</Img_SizeWidth><Img_SizeHeight>x</Img_SizeHeight>", None),
+        ("<annotation><size><width>64</width><height>48</height></size>", (64, 48)),
+        ("<annotation><size><width>64</width></size>", None),
+    ],
+)
+def test_size_is_that_of_both_kinds_of_files(tmp_path, text, size):
+    assert parse(tmp_path, f"{text}</{text[1:].split('>')[0]}>").size == size
 
 
 def test_lists_of_the_download_are_the_split(tmp_path):
@@ -150,8 +165,7 @@ def test_upright_box_of_voc_is_no_object(tmp_path):
 
 @PROPERTY
 @given(
-    st.text(alphabet="<>/&HRSC_Objectmbx0123456789.-\n ", max_size=60),
-    st.sampled_from(list(BOX)),
+    st.text(alphabet="HRSC_Objectmbx0123456789.-+eE\n ", max_size=60), st.sampled_from(list(BOX))
 )
 def test_any_text_is_an_object_or_a_bad_line(tmp_path_factory, text, tag):
     folder = tmp_path_factory.mktemp("fuzz")

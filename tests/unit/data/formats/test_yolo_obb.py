@@ -128,7 +128,13 @@ def test_names_in_a_text_file_and_a_label_without_image(tmp_path):
         ("names: [a, no]", r"class 1 is False.*quotes"),
         ("names: {x: a}", r"'x' for a class number"),
         ("names: []", "holds no class"),
+        ("names: {1: a, '1': b}", "names has '1' twice"),
+        (f"names: {{? 0x{'f' * 5000}\n: a}}", "names has a number of many digits for a class"),
+        (f"names: [0x{'f' * 5000}]", "class 0 is a number of many digits, which is no text"),
         ("a: b\nnames: [a", r"data\.yaml:2: no valid YAML"),
+        ("names: [a]\nb: !!float", r"data\.yaml: no valid YAML"),
+        ("names: [a]\nb: !!bool 5", r"data\.yaml: no valid YAML"),
+        ("names: [a]\nb: !!timestamp x", r"data\.yaml: no valid YAML"),
     ],
 )
 def test_unusable_names_are_one_clear_error(tmp_path, text, words):
