@@ -219,7 +219,7 @@ def _require_backbone(model: ModelSection) -> None:
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = Path(os.environ.get("TORCH_HOME") or Path(cache, "torch")).expanduser()
     folder = home / "hub" / "checkpoints"
-    if any(folder.glob(f"{model.backbone}-*.pth")):
+    if any(folder.glob(f"{model.backbone}*-*.pth")):
         return
     from torchvision.models import get_model_weights  # takes seconds; only for the message
 

@@ -11,7 +11,8 @@ class Target(TypedDict):
 
     ``rboxes`` (n, 5) px and radians, le90, in the image as the model sees it; ``labels`` (n,)
     int64, 1..C. ``rboxes_ignore`` (m, 5) and ``labels_ignore`` (m,) are regions that count neither
-    as object nor as background. ``scale`` (2,) is (x, y) px of this image per px of the tile:
+    as object nor as background. ``rboxes_lookalike`` (k, 5) are things that look like objects and
+    are background. ``scale`` (2,) is (x, y) px of this image per px of the tile:
     detections divided by it are in the tile's own pixels. ``index`` () int64 is the sample's row.
     """
 
@@ -19,6 +20,7 @@ class Target(TypedDict):
     labels: Tensor
     rboxes_ignore: NotRequired[Tensor]
     labels_ignore: NotRequired[Tensor]
+    rboxes_lookalike: NotRequired[Tensor]
     scale: NotRequired[Tensor]
     index: NotRequired[Tensor]
 

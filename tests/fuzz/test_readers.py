@@ -307,7 +307,7 @@ def test_tile_scores(folder, content):
         assert torch.isin(weights, torch.tensor([1, dataset.hard_tile_oversample_factor])).all()
 
 
-@fuzz(damaged([DOTA]), share=0.05)
+@fuzz(damaged([DOTA]), share=0.02)
 def test_dota_lines_to_the_tables(folder, content):
     root = folder / "dota"
     if not root.exists():

@@ -231,8 +231,10 @@ def test_what_training_would_miss_is_named_before_the_first_node(
         ("data/06_models/runs/run1/best.pt", "checkpoint", "load_from_experiment", "run1"),
         ("w.pth", "model", "backbone_weights", "{folder}/w.pth"),
         ("torch/hub/checkpoints/resnet50-0123abcd.pth", "model", "backbone", "resnet50"),
+        # torchvision names three files in another way
+        ("torch/hub/checkpoints/efficientnet_b0_x-01.pth", "model", "backbone", "efficientnet_b0"),
     ],
-    ids=["checkpoint", "experiment", "weights file", "weights in the cache"],
+    ids=["checkpoint", "experiment", "weights file", "weights in the cache", "with an author"],
 )
 def test_what_was_missing_is_not_named_once_it_is_there(
     check_early, tmp_path, needed, section, key, value

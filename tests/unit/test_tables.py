@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 
 from obbflow import tables
+from obbflow.errors import DataError
 from obbflow.tables import ANNOTATIONS, TILE_INDEX, TileIndexValidator, check_table, make_table
 
 SCHEMAS = {
@@ -71,8 +72,14 @@ def test_further_columns_are_allowed():
 
 
 def test_a_validator_names_its_table():
-    with pytest.raises(ValueError, match="table TileIndex lacks the columns n_objects"):
+    with pytest.raises(DataError, match=r"TileIndex lacks the columns n_objects: .* kedro run"):
         TileIndexValidator().validate(make_table([TILE], TILE_INDEX).drop(columns="n_objects"))
+
+
+def test_ignore_regions_and_lookalikes_are_no_objects():
+    table = pd.DataFrame({"ignore": [False, True, False], "lookalike": [False, False, True]})
+
+    assert tables.is_object(table).tolist() == [True, False, False]
 
 
 def test_corners_are_eight_numbers_in_cyclic_order():

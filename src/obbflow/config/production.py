@@ -28,7 +28,9 @@ class ProductionSection(Section):
     final_nms_iou_threshold: float | None = Field(
         None, gt=0, le=1, description="within a window, and again when windows are merged"
     )
+    final_nms_use_cpu: bool | None = None
     nms_class_agnostic: bool | None = None
+    roi_inference_top_class_only: bool | None = None
     inference_pre_nms_score_threshold: Score | None = None
     max_detections_per_image: int | None = Field(None, ge=1, description="a window")
 

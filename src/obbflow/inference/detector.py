@@ -107,7 +107,9 @@ def load_detector(
     preprocessing = _read_section(path, config, "preprocessing", PreprocessingSection)
     changes = {name: getattr(production, name) for name in MODEL_OVERRIDES}
     changes = {name: value for name, value in changes.items() if value is not None}
-    overridden = trained.model_copy(update={**changes, "pretrained_backbone": False})
+    overridden = trained.at_epoch(int(content.get("epoch") or 0)).model_copy(
+        update={**changes, "pretrained_backbone": False}
+    )
     settings = choose_settings(
         sorted(class_map, key=class_map.__getitem__),
         _read_section(path, config, "dataset", DatasetSection),

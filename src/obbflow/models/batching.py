@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 ImageSize = tuple[int, int]  # height, width of the content, px
 
@@ -37,3 +37,9 @@ def pad_batch(
         batch[row, :, : size[0], : size[1]] = image
     layout = torch.channels_last if channels_last else torch.contiguous_format
     return batch.contiguous(memory_format=layout), sizes
+
+
+def is_channels_last(module: nn.Module) -> bool:
+    """Return whether convolutions lie in the channels-last layout, which images then share."""
+    weight = next(each for each in module.parameters() if each.ndim == 4)
+    return weight.is_contiguous(memory_format=torch.channels_last)

@@ -1,15 +1,25 @@
 """From the ``model`` section to a detector."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
 from obbflow.config import LossSection, ModelSection
+from obbflow.models.one_stage import OneStageDetector
 from obbflow.models.oriented_rcnn import OrientedRCNN
+from obbflow.models.rotated_faster_rcnn import RotatedFasterRCNN
+from obbflow.models.rotated_fcos import RotatedFCOS
+from obbflow.models.rotated_retinanet import RotatedRetinaNet
+from obbflow.models.two_stage import TwoStageDetector
 from obbflow.models.weights import load_backbone_weights
 
-DETECTORS = {"oriented_rcnn": OrientedRCNN}
+DETECTORS: dict[str, Callable[..., TwoStageDetector | OneStageDetector]] = {
+    "oriented_rcnn": OrientedRCNN,
+    "rotated_faster_rcnn": RotatedFasterRCNN,
+    "rotated_retinanet": RotatedRetinaNet,
+    "rotated_fcos": RotatedFCOS,
+}
 
 
 def build_model(

@@ -2,12 +2,14 @@
 
 import hashlib
 import pickle
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.serialization import safe_globals
 
 from obbflow.errors import CheckpointError
 
@@ -15,6 +17,33 @@ FORMAT = "obbflow.checkpoint"
 """Entry ``format`` of the files that this project writes; they have an entry ``checksum`` too."""
 
 _PLAIN = (str, int, float, bool, type(None))
+
+
+class _Dropped:
+    """Takes the place of an object that nothing here needs, whatever the file says it holds."""
+
+    def __init__(self, *_arguments: object) -> None:
+        pass
+
+    def __setstate__(self, _state: object) -> None:
+        pass
+
+
+# What files of MMRotate hold beside their weights: numpy's scores (under the names of its versions
+# 1 and 2) and MMEngine's loss curves, with the methods that those refer to. They are dropped.
+_DROPPED: list[Callable[..., Any] | tuple[Callable[..., Any], str]] = [
+    (_Dropped, name)
+    for name in (
+        "numpy.dtype",
+        "numpy.ndarray",
+        "numpy.core.multiarray.scalar",
+        "numpy._core.multiarray.scalar",
+        "numpy.core.multiarray._reconstruct",
+        "numpy._core.multiarray._reconstruct",
+        "mmengine.logging.history_buffer.HistoryBuffer",
+        "builtins.getattr",
+    )
+]
 
 
 def read_torch_file(path: Path) -> dict[str, Any]:
@@ -33,13 +62,10 @@ def read_torch_file(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint file; correct the path.")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with safe_globals(_DROPPED):
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise CheckpointError(
-            f"{path}: the file is damaged, or holds more than tensors and plain values, so reading "
-            "it could run code. Save its state dict alone with torch.save(model.state_dict(), "
-            "FILE) and load that, or copy the file again."
-        ) from error
+        raise CheckpointError(_explain_refusal(path, str(error))) from error
     except Exception as error:  # damaged bytes make torch's reader fail in any way
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise CheckpointError(
@@ -56,6 +82,21 @@ def read_torch_file(path: Path) -> dict[str, Any]:
                 "another epoch_NNNN.pt of the run, or its best.pt."
             )
     return content
+
+
+def _explain_refusal(path: Path, reason: str) -> str:
+    """Return why torch refused to read a file, and how to make one that it reads."""
+    foreign = re.search(r"(?:GLOBAL |got <class ')([\w.]+)", reason)
+    if foreign is None:
+        brief = reason.partition("WeightsUnpickler error: ")[2].strip().partition("\n")[0]
+        return f"{path}: the file is damaged, or no checkpoint ({brief}). Copy it again."
+    return (
+        f"{path}: the file holds more than tensors and plain values, {foreign[1]}, so reading it "
+        "could run code. If you trust whoever made it, write its weights to a plain file, where "
+        "the packages that it needs are installed (MMRotate 1.x: mmengine), and name that one: "
+        f"python -c \"import torch; torch.save(torch.load('{path}', map_location='cpu', "
+        "weights_only=False)['state_dict'], 'plain.pth')\""
+    )
 
 
 def content_checksum(content: object) -> str:

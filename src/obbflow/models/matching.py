@@ -90,14 +90,32 @@ def ignore_covered(
         iof: (m, k), (K, k) -> chunks of pairs with their intersection over the first box's area.
         threshold: Share of a prior's area, above 0, that has to lie in one region.
     """
-    covered = torch.zeros_like(matches, dtype=torch.bool)
-    for rows, _, values in iof(priors, ignore_regions):
-        covered[rows[values >= threshold]] = True
+    covered = find_overlapping(priors, ignore_regions, iof, threshold)
     return torch.where(covered & (matches == BACKGROUND), IGNORED, matches)
 
 
+def find_overlapping(priors: Tensor, boxes: Tensor, overlap: Overlap, threshold: float) -> Tensor:
+    """Return (M,) bool: which priors overlap one of the boxes by ``threshold`` or more.
+
+    Args:
+        priors: (M, k) boxes.
+        boxes: (K, k) boxes; K may be 0.
+        overlap: (M, k), (K, k) -> chunks of pairs with their IoU, or another measure.
+        threshold: Above 0.
+    """
+    found = torch.zeros(len(priors), dtype=torch.bool, device=priors.device)
+    for rows, _, values in overlap(priors, boxes):
+        found[rows[values >= threshold]] = True
+    return found
+
+
 def sample(
-    matches: Tensor, size: int, positive_fraction: float, generator: Generator | None = None
+    matches: Tensor,
+    size: int,
+    positive_fraction: float,
+    generator: Generator | None = None,
+    *,
+    first: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return indices of a random choice of positive and of background priors.
 
@@ -109,11 +127,19 @@ def sample(
         size: The number of priors to choose.
         positive_fraction: The largest share of positives, 0 to 1.
         generator: Of the CPU; torch's global one when None.
+        first: (M,) bool, background that is chosen before any other, at random only where it is
+            too much; it may fill the whole place of the background. Without any, the choice is
+            the same as for None.
     """
     positive = (matches >= 0).nonzero().squeeze(1)
-    negative = (matches == BACKGROUND).nonzero().squeeze(1)
     positive = _choose(positive, int(size * positive_fraction), generator)
-    return positive, _choose(negative, size - len(positive), generator)
+    count, preferred = size - len(positive), positive[:0]
+    negative = matches == BACKGROUND
+    if first is not None:
+        preferred = _choose((negative & first).nonzero().squeeze(1), count, generator)
+        negative &= ~first
+    others = _choose(negative.nonzero().squeeze(1), count - len(preferred), generator)
+    return positive, torch.cat([preferred, others])
 
 
 def _choose(indices: Tensor, count: int, generator: Generator | None) -> Tensor:

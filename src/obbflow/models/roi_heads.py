@@ -1,39 +1,37 @@
 """Region head: rotated proposals -> classes and refined boxes."""
 
 from collections.abc import Sequence
-from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from obbflow.config import LossSection, ModelSection
 from obbflow.geometry import normalize_le90
 from obbflow.models.batching import ImageSize
 from obbflow.models.coders import DeltaCoder
 from obbflow.models.fpn import STRIDES
-from obbflow.models.losses import cross_entropy, smooth_l1, softmax_focal
-from obbflow.models.matching import MaxIoUMatcher, ignore_covered, sample
+from obbflow.models.losses import cross_entropy, softmax_focal
+from obbflow.models.roi_box_loss import RoIBoxLoss
+from obbflow.models.roi_sampling import RegionSampler, SampledRegions
 from obbflow.ops import batched_nms_rotated, nms_rotated, roi_align_rotated
-from obbflow.ops.iou import overlaps_rotated
-from obbflow.structures import Detections, Target
+from obbflow.structures import Detections
 
 _FINEST_SCALE = 56  # px: regions up to twice this side are pooled from P2
 _POOLED_LEVELS = 4  # P2 .. P5
-_iof = partial(overlaps_rotated, mode="iof")
-
-
-class SampledRegions(NamedTuple):
-    """The regions of one image that a training step learns from, positives first."""
-
-    rboxes: Tensor  # (R, 5)
-    labels: Tensor  # (R,) int64, 0 background
-    matched: Tensor  # (P, 5) the ground truth of the first P regions
 
 
 class RotatedRoIHead(nn.Module):
     """Rotated RoIAlign, two fully connected layers, class logits and class-agnostic box deltas.
+
+    Args:
+        config: Section ``model``.
+        num_classes: C, background not counted.
+        loss: Section ``loss``.
+        class_weights: (C + 1,) weights of the classification loss, background first.
+        is_horizontal: Regions have angle 0 and enclose the objects, of which they are matched to
+            the enclosing boxes.
 
     Source:
         Xie et al., Oriented R-CNN for object detection, ICCV 2021, section 3.2; the choice of the
@@ -49,8 +47,10 @@ class RotatedRoIHead(nn.Module):
         *,
         loss: LossSection,
         class_weights: Tensor | None = None,
+        is_horizontal: bool = False,
     ) -> None:
         super().__init__()
+        self.is_horizontal = is_horizontal
         self.config = config
         self.loss = loss
         inputs = config.fpn_channels * config.roi_output_size**2
@@ -68,12 +68,14 @@ class RotatedRoIHead(nn.Module):
             edge_swap=config.roi_edge_swap,
             proj_xy=config.roi_proj_xy,
         )
-        self.matcher = MaxIoUMatcher(
-            positive=config.roi_positive_iou_threshold,
-            negative=config.roi_negative_iou_threshold,
-            min_positive=config.roi_min_pos_iou,
-            low_quality=config.roi_match_low_quality,
-        )
+        self.sample_regions = RegionSampler(config, is_horizontal=is_horizontal)
+        self.box_loss = RoIBoxLoss(config, self.coder)
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Take the settings that are scheduled for an epoch, counted from 1."""
+        self.box_loss.set_epoch(epoch)
+        self.nms_threshold = self.config.at_epoch(epoch).final_nms_iou_threshold
 
     def forward(self, levels: Sequence[Tensor], regions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Return logits (R, C + 1), background first, and deltas (R, 5) of all regions.
@@ -82,18 +84,30 @@ class RotatedRoIHead(nn.Module):
             levels: P2 .. P6.
             regions: (R_i, 5) rboxes of each image, px.
         """
-        pooled = self._pool(levels, regions).flatten(start_dim=1)
-        hidden = functional.relu(self.fc2(functional.relu(self.fc1(pooled))))
-        return self.classifier(hidden).float(), self.regressor(hidden).float()
-
-    def _pool(self, levels: Sequence[Tensor], regions: Sequence[Tensor]) -> Tensor:
-        """Return (R, channels, s, s) features; each region from the level that fits its size."""
         rois = torch.cat(
             [
                 torch.cat([boxes.new_full((len(boxes), 1), row), boxes], dim=1)
                 for row, boxes in enumerate(regions)
             ]
         )
+        size = self.config.roi_chunk_size or max(len(rois), 1)
+        pieces = [self._look_at(levels, chunk) for chunk in rois.split(size)]
+        logits, deltas = (torch.cat(piece) for piece in zip(*pieces, strict=True))
+        return logits, deltas
+
+    def _look_at(self, levels: Sequence[Tensor], rois: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits and deltas of some regions, each (image, rbox)."""
+        if self.config.roi_use_checkpoint and torch.is_grad_enabled():
+            return checkpoint(self._classify, levels, rois, use_reentrant=False)
+        return self._classify(levels, rois)
+
+    def _classify(self, levels: Sequence[Tensor], rois: Tensor) -> tuple[Tensor, Tensor]:
+        pooled = self._pool(levels, rois).flatten(start_dim=1)
+        hidden = functional.relu(self.fc2(functional.relu(self.fc1(pooled))))
+        return self.classifier(hidden).float(), self.regressor(hidden).float()
+
+    def _pool(self, levels: Sequence[Tensor], rois: Tensor) -> Tensor:
+        """Return (R, channels, s, s) features; each region from the level that fits its size."""
         size = (rois[:, 3] * rois[:, 4]).clamp(min=0).sqrt()
         level_of = (size / _FINEST_SCALE + 1e-6).log2().floor().clamp(0, _POOLED_LEVELS - 1)
         pieces, rows = [], []
@@ -112,23 +126,6 @@ class RotatedRoIHead(nn.Module):
             rows.append(row)
         return torch.cat(pieces)[torch.cat(rows).argsort()]
 
-    @torch.no_grad()
-    def sample_regions(self, proposals: Tensor, target: Target) -> SampledRegions:
-        """Return a random choice of proposals of one image, with what they have to predict."""
-        gt = target["rboxes"]
-        if self.config.add_gt_as_proposals:
-            proposals = torch.cat([gt, proposals])
-        matches = self.matcher.match(gt, proposals, overlaps_rotated)
-        if "rboxes_ignore" in target:
-            matches = ignore_covered(matches, target["rboxes_ignore"], proposals, _iof)
-        positive, negative = sample(
-            matches, self.config.roi_batch_size_per_image, self.config.roi_positive_fraction
-        )
-        labels = torch.cat([target["labels"][matches[positive]], torch.zeros_like(negative)])
-        return SampledRegions(
-            proposals[torch.cat([positive, negative])], labels, gt[matches[positive]]
-        )
-
     def losses(
         self, levels: Sequence[Tensor], samples: Sequence[SampledRegions]
     ) -> tuple[Tensor, Tensor]:
@@ -137,9 +134,11 @@ class RotatedRoIHead(nn.Module):
         labels = torch.cat([piece.labels for piece in samples])
         positive = labels > 0
         priors = torch.cat([piece.rboxes for piece in samples])[positive]
-        wanted = self.coder.encode(priors, torch.cat([piece.matched for piece in samples]))
+        matched = torch.cat([piece.matched for piece in samples])
         count = max(len(labels), 1)
-        box_loss = smooth_l1(deltas[positive], wanted, beta=1.0).sum() / count
+        by_all = self.config.roi_box_reg_norm == "sampled_all"
+        box_loss = self.box_loss(priors, deltas[positive], matched).sum()
+        box_loss = box_loss / (count if by_all else max(len(matched), 1))
         return self._classification_losses(logits, labels).sum() / count, box_loss
 
     def _classification_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -167,17 +166,30 @@ class RotatedRoIHead(nn.Module):
         self, proposals: Tensor, logits: Tensor, deltas: Tensor, size: ImageSize
     ) -> Detections:
         config = self.config
-        rboxes = self.coder.decode(proposals, deltas, image_size=size)
+        # Published: centres of boxes from rotated regions stay in the image, others need not.
+        limit = None if self.is_horizontal else size
+        rboxes = self.coder.decode(proposals, deltas, image_size=limit)
         scores = logits.softmax(dim=1)[:, 1:]
+        if config.roi_inference_top_class_only:
+            best = scores.argmax(dim=1, keepdim=True)
+            scores = torch.zeros_like(scores).scatter(1, best, scores.gather(1, best))
         row, column = (scores > config.inference_pre_nms_score_threshold).nonzero(as_tuple=True)
         rboxes = normalize_le90(rboxes[row])  # without edge_swap w and h come as regressed
-        scores, labels = scores[row, column], column + 1
+        keep = self._suppress(rboxes, scores[row, column], column)
+        return Detections(
+            rboxes=rboxes[keep], scores=scores[row, column][keep], labels=column[keep] + 1
+        )
+
+    def _suppress(self, rboxes: Tensor, scores: Tensor, classes: Tensor) -> Tensor:
+        """Return the detections that stay, best first."""
+        config = self.config
+        if config.final_nms_use_cpu:
+            rboxes, scores, classes = rboxes.cpu(), scores.cpu(), classes.cpu()
         if config.nms_class_agnostic:
-            keep = nms_rotated(rboxes, scores, config.final_nms_iou_threshold)
+            keep = nms_rotated(rboxes, scores, self.nms_threshold)
         else:
-            keep = batched_nms_rotated(rboxes, scores, labels, config.final_nms_iou_threshold)
-        keep = keep[: config.max_detections_per_image]
-        return Detections(rboxes=rboxes[keep], scores=scores[keep], labels=labels[keep])
+            keep = batched_nms_rotated(rboxes, scores, classes, self.nms_threshold)
+        return keep[: config.max_detections_per_image]
 
     def _initialise(self) -> None:
         for layer in (self.fc1, self.fc2):

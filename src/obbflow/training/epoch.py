@@ -60,7 +60,7 @@ def train_one_epoch(
 
     Args:
         model: On the device of ``tools.runtime``.
-        loader: Has a length; its samplers or data set may have ``set_epoch``.
+        loader: Has a length; its samplers or data set may have ``set_epoch``, as the model.
         optimizer: Over the trainable parameters of ``model``.
         scheduler: Moved on by one an optimizer step; None: constant rates.
         training: Accumulation, clipping, loss weights, non-finite limit.
@@ -78,7 +78,7 @@ def train_one_epoch(
     tools = tools or EpochTools()
     guard = tools.guard or LossGuard(training.max_nonfinite_steps)
     model.train()
-    _set_epoch(loader, epoch)
+    _set_epoch(model, loader, epoch)
     parts = parameters_by_component(model)
     losses, norms = MetricTracker(), MetricTracker()
     images = dropped = 0
@@ -168,10 +168,11 @@ def _window_sizes(batches: int, accumulation: int) -> list[int]:
     return [min(accumulation, batches - start) for start in range(0, batches, accumulation)]
 
 
-def _set_epoch(loader: Any, epoch: int) -> None:  # noqa: ANN401
-    """Tell every part of a loader that wants to know which epoch comes."""
+def _set_epoch(model: nn.Module, loader: Any, epoch: int) -> None:  # noqa: ANN401
+    """Tell the model and every part of a loader which epoch comes, if they want to know."""
     batch_sampler = getattr(loader, "batch_sampler", None)
     parts = (
+        getattr(model, "module", model),  # DistributedDataParallel hides what it wraps
         loader,
         batch_sampler,
         getattr(batch_sampler, "sampler", None),

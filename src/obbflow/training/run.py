@@ -286,6 +286,7 @@ def _build(data: TrainingData, sections: RunSections, start: Start) -> nn.Module
             strict=is_ours and not include and not exclude,
             include_prefixes=include,
             exclude_prefixes=exclude,
+            class_names=sorted(data.class_map, key=data.class_map.__getitem__),
         )
         logger.info("Starting from %s: %s", start.weights, report)
     return model

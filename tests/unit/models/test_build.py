@@ -1,10 +1,14 @@
+import re
+
 import pytest
 import torch
-from torchvision.models import resnet18, resnet34
+from torchvision.models import get_model, get_model_weights, resnet18, resnet34
 
 from obbflow.config import ModelSection
 from obbflow.errors import CheckpointError
 from obbflow.models import build_model
+from obbflow.models.backbones import build_backbone
+from obbflow.models.weights import load_backbone_weights
 
 NARROW = {
     "backbone": "resnet18",
@@ -78,6 +82,53 @@ def test_absent_weights_are_named_with_their_place_and_never_fetched(tmp_path, m
     assert str(tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth") in message
     assert "model.backbone_weights" in message
     assert "model.pretrained_backbone=false" in message
+
+
+FAMILIES = [
+    "resnext50_32x4d",
+    "mobilenet_v3_large",
+    "efficientnet_b0",
+    "regnet_y_400mf",
+    "convnext_tiny",
+    "swin_t",
+    "densenet121",
+]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_each_family_starts_from_torchvision_files_and_names_an_absent_one(
+    name, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    cache = tmp_path / "hub" / "checkpoints"
+    cache.mkdir(parents=True)
+    backbone = build_backbone(ModelSection(backbone=name))
+    url = get_model_weights(name).DEFAULT.url
+    place = cache / url.rpartition("/")[2]
+    with pytest.raises(CheckpointError) as caught:
+        load_backbone_weights(backbone, name, None)
+    assert f"{place}: the pretrained weights of {name} are not on this machine" in str(caught.value)
+    assert url in str(caught.value)
+
+    weights = get_model(name, weights=None).state_dict()
+    # Files from before 2019 count no batches, and DenseNet's have other names.
+    old = {
+        re.sub(r"(denselayer\d+\.(norm|conv))([12])\.", r"\1.\3.", key): value
+        for key, value in weights.items()
+        if not key.endswith("num_batches_tracked")
+    }
+    torch.save(old, place)
+    load_backbone_weights(backbone, name, None)
+    for key, value in backbone.state_dict().items():
+        assert torch.equal(value, weights[key]), key
+
+
+def test_weights_of_a_sibling_are_refused(tmp_path):
+    path = tmp_path / "weights.pth"
+    torch.save(get_model("efficientnet_b1", weights=None).state_dict(), path)
+    backbone = build_backbone(ModelSection(backbone="efficientnet_b0"))
+    with pytest.raises(CheckpointError, match="not the weights of efficientnet_b0"):
+        load_backbone_weights(backbone, "efficientnet_b0", str(path))
 
 
 def test_an_absent_weights_file_of_the_user_is_named(tmp_path):

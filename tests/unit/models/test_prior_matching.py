@@ -267,6 +267,44 @@ def test_a_sample_is_a_choice_of_distinct_priors_that_its_seed_decides(
     assert torch.equal(torch.get_rng_state(), state)  # others draw as if nothing had happened
 
 
+@PROPERTY
+@given(
+    st.lists(st.tuples(st.integers(IGNORED, 3), st.booleans()), max_size=60),
+    st.integers(0, 70),
+    st.integers(0, 9),
+)
+def test_background_that_comes_first_is_chosen_before_any_other(priors, size, seed):
+    matches = torch.tensor([match for match, _ in priors], dtype=torch.int64)
+    first = torch.tensor([is_first for _, is_first in priors], dtype=torch.bool)
+
+    def draw(**options):
+        return sample(matches, size, 0.25, torch.Generator().manual_seed(seed), **options)
+
+    positive, negative = draw(first=first)
+    plain_positive, plain_negative = draw()
+    assert torch.equal(positive, plain_positive)
+    assert len(negative) == len(plain_negative) == len(negative.unique())
+    assert (matches[negative] == BACKGROUND).all()
+    wanted = int(((matches == BACKGROUND) & first).sum())
+    assert first[negative].sum() == min(wanted, size - len(positive))
+    assert torch.equal(torch.cat(draw(first=first)), torch.cat([positive, negative]))
+    none = draw(first=torch.zeros_like(first))
+    assert torch.equal(torch.cat(none), torch.cat([plain_positive, plain_negative]))
+
+
+def test_what_comes_first_is_drawn_at_random_where_it_is_too_much():
+    matches = torch.full((400,), BACKGROUND)
+    first = torch.arange(400) >= 300
+    counts = torch.zeros(400)
+    for seed in range(200):
+        _, negative = sample(matches, 20, 0.25, torch.Generator().manual_seed(seed), first=first)
+        counts[negative] += 1
+    assert counts[:300].sum() == 0
+    # 40 of 200 draws each on average; six standard deviations are 6 * sqrt(200 * 0.2 * 0.8) = 34
+    assert counts[300:].min() > 6
+    assert counts[300:].max() < 74
+
+
 @pytest.mark.parametrize("own_generator", [True, False])
 def test_the_same_seed_chooses_the_same_priors(own_generator):
     matches = torch.where(torch.arange(500) % 3 == 0, 0, BACKGROUND)

@@ -133,7 +133,8 @@ def toy_tiles(folder: Path, tiles: int = 6) -> "TrainingData":
         TILE_INDEX,
     )
     box = {"cx": 8.0, "cy": 8.0, "w": 8.0, "h": 8.0, "angle": 0.0}
-    flags = {"difficult": False, "ignore": False, "iof": 1.0, "object_id": range(tiles)}
+    kinds = dict.fromkeys(("difficult", "ignore", "lookalike"), False)
+    flags = {**kinds, "iof": 1.0, "object_id": range(tiles)}
     rows = {"tile_id": names, "class_name": classes, **box, **flags}
     weights = pd.DataFrame({"class_name": CLASSES, "weight": [0.5, 1.5]})
     class_map = {name: number for number, name in enumerate(CLASSES, start=1)}
