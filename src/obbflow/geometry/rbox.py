@@ -152,8 +152,10 @@ def _least_rectangles(qboxes: Tensor) -> Tensor:
     length = torch.hypot(run, rise)
     cos, sin = run / length, rise / length  # (6, N), the six directions of the w axis
 
-    left, right = (cos[:, None] * x + sin[:, None] * y).aminmax(dim=1)  # along the w axis
-    top, bottom = (cos[:, None] * y - sin[:, None] * x).aminmax(dim=1)  # along the h axis
+    # Not aminmax: it waits for all threads even for a few boxes.
+    across, down = cos[:, None] * x + sin[:, None] * y, cos[:, None] * y - sin[:, None] * x
+    left, right = across.amin(dim=1), across.amax(dim=1)  # along the w axis
+    top, bottom = down.amin(dim=1), down.amax(dim=1)  # along the h axis
     w, h = right - left, bottom - top
     area = w * h
     is_least = area <= area.amin(dim=0) * (1 + _EQUAL_AREAS)

@@ -3,7 +3,7 @@
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,6 @@ from obbflow.ops import batched_nms_rotated, nms_rotated
 from obbflow.structures import Detections, Target
 
 _PRIOR_PROBABILITY = 0.01  # of each class at each prior before training
-_MOST_GROUPS = 32  # of group norm
 _WEIGHTED = ("class_weighted", "focal_weighted")  # values of loss.loss_type
 
 
@@ -50,10 +49,6 @@ class DenseOutput(NamedTuple):
     def level_sizes(self) -> list[int]:
         """Priors a level; they add up to M."""
         return [grid.height * grid.width * self.per_cell for grid in self.grids]
-
-
-class _Coder(Protocol):
-    def encode(self, priors: Tensor, targets: Tensor) -> Tensor: ...
 
 
 class DenseHead(nn.Module):
@@ -140,19 +135,20 @@ class DenseHead(nn.Module):
         matches = torch.stack([self.match(output, target) for target in targets])
         for row, size in enumerate(sizes):
             matches[row, ~_shown(output, size)] = IGNORED
-        positive = (matches >= 0).nonzero(as_tuple=True)
         labels = torch.zeros_like(matches)
-        matched = [output.codes.new_zeros(0, 5)]
+        matched = []
         for row, target in enumerate(targets):
-            index = matches[row, positive[1][positive[0] == row]]
-            labels[row, matches[row] >= 0] = target["labels"][index]
-            matched.append(target["rboxes"][index].to(output.codes.dtype))
+            is_positive = matches[row] >= 0
+            index = matches[row, is_positive]
+            labels[row, is_positive] = target["labels"][index]
+            matched.append(target["rboxes"][index])
+        image, prior = (matches >= 0).nonzero(as_tuple=True)
         judged = matches != IGNORED
         self.diagnostics = _diagnose(matches, targets)
         classification = self._classification_losses(output.logits[judged], labels[judged]).sum()
         return {
-            "loss_classifier": classification / max(len(positive[0]), 1),
-            **self.box_losses(output, positive, torch.cat(matched)),
+            "loss_classifier": classification / max(len(prior), 1),
+            **self.box_losses(output, (image, prior), torch.cat(matched)),
         }
 
     def _classification_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -241,10 +237,19 @@ def _tower(channels: int, depth: int, *, norm: bool) -> nn.Sequential:
         initialise(conv)
         parts: list[tuple[str, nn.Module]] = [("conv", conv)]
         if norm:
-            parts.append(("norm", nn.GroupNorm(math.gcd(_MOST_GROUPS, channels), channels)))
+            parts.append(("norm", nn.GroupNorm(_count_groups(channels), channels)))
         parts.append(("relu", nn.ReLU(inplace=True)))
         blocks.append(nn.Sequential(OrderedDict(parts)))
     return nn.Sequential(*blocks)
+
+
+def _count_groups(channels: int) -> int:
+    """Return the most groups, 32 as published, of two channels or more.
+
+    A level of one cell has one value a channel, and a single value has no spread.
+    """
+    fits = [2**power for power in range(6) if channels % 2**power == 0]
+    return max(groups for groups in fits if groups == 1 or channels >= 2 * groups)
 
 
 def _shown(output: DenseOutput, size: ImageSize) -> Tensor:

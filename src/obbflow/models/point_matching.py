@@ -89,7 +89,7 @@ def ignore_inside(matches: Tensor, ignore_regions: Tensor, points: Tensor) -> Te
         every_point = points.repeat(len(chunk), 1)
         every_region = chunk.repeat_interleave(len(points), dim=0)
         distances = _coder.encode(every_point, every_region)[:, :4]
-        inside |= (distances.amin(dim=1) > 0).reshape(len(chunk), -1).any(dim=0)
+        inside |= (distances.amin(dim=1) > 0).reshape(len(chunk), len(points)).any(dim=0)
     return torch.where(inside & (matches == BACKGROUND), IGNORED, matches)
 
 

@@ -127,14 +127,16 @@ class RetinaHead(DenseHead):
 
     def _box_loss(self, anchors: Tensor, deltas: Tensor, matched: Tensor) -> Tensor:
         """Return the loss (P,) of anchors (P, 5), their deltas (P, 5) and objects (P, 5)."""
-        kind = self.config.box_reg_loss_type
-        if kind in ("smooth_l1", "l1"):
-            beta = _BETA if kind == "smooth_l1" else 0.0
-            return smooth_l1(deltas, self.coder.encode(anchors, matched), beta).sum(dim=1)
-        rboxes = self.coder.decode(anchors, deltas)
-        if kind == "kfiou":
-            return kfiou_loss(rboxes, matched, deltas, self.coder.encode(anchors, matched))
-        return box_overlap_loss(kind, rboxes, matched)
+        match self.config.box_reg_loss_type:
+            case "smooth_l1":
+                return smooth_l1(deltas, self.coder.encode(anchors, matched), _BETA).sum(dim=1)
+            case "l1":
+                return smooth_l1(deltas, self.coder.encode(anchors, matched), 0).sum(dim=1)
+            case "kfiou":
+                wanted = self.coder.encode(anchors, matched)
+                return kfiou_loss(self.coder.decode(anchors, deltas), matched, deltas, wanted)
+            case kind:
+                return box_overlap_loss(kind, self.coder.decode(anchors, deltas), matched)
 
     def decode(self, priors: Tensor, codes: Tensor, size: ImageSize) -> Tensor:
         """Return rboxes (K, 5), le90, with their centres in the image, as published."""
