@@ -6,6 +6,7 @@ chunks of pairs that touch: memory grows with N and M, time with the pairs, neve
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -42,40 +43,51 @@ class MaxIoUMatcher:
             priors: (M, k) boxes; M may be 0.
             overlap: :func:`~obbflow.ops.pairs.overlaps_horizontal` for hboxes,
                 :func:`~obbflow.ops.iou.overlaps_rotated` for rboxes, or any function that yields
-                each pair of its two sets of boxes with an IoU above 0 once; with ``low_quality``
-                it is called twice.
+                each pair of its two sets of boxes with an IoU above 0 once.
         """
-        best, index, best_of_gt = _best_overlaps(gt, priors, overlap)
+        best, index, of_gt = _best_overlaps(gt, priors, overlap)
         missed = torch.where(best < self.negative, BACKGROUND, IGNORED)
         matches = torch.where(best >= self.positive, index, missed)
         if self.low_quality:
-            reach = best_of_gt.masked_fill(
-                best_of_gt < max(self.min_positive, _LEAST_OVERLAP), torch.inf
-            )
+            enough = max(self.min_positive, _LEAST_OVERLAP)
+            reach = of_gt.best.masked_fill(of_gt.best < enough, torch.inf)
+            rows, columns, values = of_gt.pairs
+            is_best = values >= reach[rows]
             last = torch.full_like(matches, -1)
-            # Once more: which pairs are the best is known only now, and all of them are too many.
-            for rows, columns, values in overlap(gt, priors):
-                best_pairs = (values >= reach[rows]).nonzero().squeeze(1)
-                last.scatter_reduce_(0, columns[best_pairs], rows[best_pairs], "amax")
+            last.scatter_reduce_(0, columns[is_best], rows[is_best], "amax")
             matches = torch.where(last >= 0, last, matches)
         return matches
 
 
-def _best_overlaps(gt: Tensor, priors: Tensor, overlap: Overlap) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the best IoU (M,) of each prior, with which gt (M,), and the best (N,) of each gt.
+class _BestOfGt(NamedTuple):
+    """The best IoU (N,) of each ground truth, and pairs among which are all that reach it."""
+
+    best: Tensor
+    pairs: SparseOverlap
+
+
+def _best_overlaps(
+    gt: Tensor, priors: Tensor, overlap: Overlap
+) -> tuple[Tensor, Tensor, _BestOfGt]:
+    """Return the best IoU (M,) of each prior, with which gt (M,), and what is best for each gt.
 
     The first of several equal ones is named, whatever the order of the pairs. Without any, the
     IoU is 0.
     """
     best, best_of_gt = gt.new_zeros(len(priors)), gt.new_zeros(len(gt))
     index = torch.zeros(len(priors), dtype=torch.int64, device=gt.device)
+    leading = [SparseOverlap(index[:0], index[:0], best[:0])]
     for rows, columns, values in overlap(gt, priors):
         best_of_gt.scatter_reduce_(0, rows, values, "amax")
+        # Few pairs are as good as the best so far; a later chunk may still beat them.
+        is_leading = (values >= best_of_gt[rows]).nonzero().squeeze(1)
+        leading.append(SparseOverlap(rows[is_leading], columns[is_leading], values[is_leading]))
         before, best = best, best.scatter_reduce(0, columns, values, "amax")
         index = index.masked_fill(best > before, len(gt))
         equal = (values == best[columns]).nonzero().squeeze(1)
         index.scatter_reduce_(0, columns[equal], rows[equal], "amin")
-    return best, index, best_of_gt
+    pairs = SparseOverlap(*(torch.cat(parts) for parts in zip(*leading, strict=True)))
+    return best, index, _BestOfGt(best_of_gt, pairs)
 
 
 def ignore_covered(

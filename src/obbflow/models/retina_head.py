@@ -17,6 +17,7 @@ from obbflow.models.anchors import (
 )
 from obbflow.models.batching import ImageSize
 from obbflow.models.coders import DeltaCoder
+from obbflow.models.decisive_overlaps import decisive_overlaps
 from obbflow.models.dense_head import (
     DenseHead,
     DenseOutput,
@@ -108,11 +109,13 @@ class RetinaHead(DenseHead):
         Anchors inside an ignore region that match no object are ignored.
         """
         anchors, gt, regions = output.priors, target["rboxes"], target.get("rboxes_ignore")
-        overlap, iof = overlaps_rotated, partial(overlaps_rotated, mode="iof")
         if self.config.use_hbb_for_matching:
             overlap, iof = overlaps_horizontal, partial(overlaps_horizontal, mode="iof")
             anchors, gt = rbox_to_hbox(anchors), rbox_to_hbox(gt)
             regions = None if regions is None else rbox_to_hbox(regions)
+        else:
+            pairs = decisive_overlaps(gt, anchors, self.matcher.negative)
+            overlap, iof = lambda *_: iter(pairs), partial(overlaps_rotated, mode="iof")
         matches = self.matcher.match(gt, anchors, overlap)
         if regions is not None:
             matches = ignore_covered(matches, regions, anchors, iof)
