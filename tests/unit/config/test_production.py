@@ -14,9 +14,11 @@ def test_only_what_chooses_detections_overrides_the_model():
     """A checkpoint fits whatever these are: none may say how boxes are coded or classes scored."""
     assert set(MODEL_OVERRIDES) == {
         "final_nms_iou_threshold",
+        "final_nms_use_cpu",
         "inference_pre_nms_score_threshold",
         "max_detections_per_image",
         "nms_class_agnostic",
+        "roi_inference_top_class_only",
         "rpn_nms_threshold",
         "rpn_post_nms_top_n",
         "rpn_pre_nms_top_n",
