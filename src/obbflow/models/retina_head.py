@@ -1,6 +1,6 @@
 """Head of RetinaNet: classes and deltas of rotated boxes at every anchor."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -27,7 +27,7 @@ from obbflow.models.dense_head import (
 from obbflow.models.losses import kfiou_loss, smooth_l1
 from obbflow.models.matching import MaxIoUMatcher, ignore_covered
 from obbflow.ops.iou import overlaps_rotated
-from obbflow.ops.pairs import SparseOverlap, overlaps_horizontal
+from obbflow.ops.pairs import overlaps_horizontal
 from obbflow.structures import Target
 
 _OCTAVE_BASE_SCALE, _SCALES_PER_OCTAVE = 4.0, 3  # as published
@@ -113,8 +113,7 @@ class RetinaHead(DenseHead):
             overlaps = overlaps_horizontal
             anchors, gt = rbox_to_hbox(anchors), rbox_to_hbox(gt)
             regions = None if regions is None else rbox_to_hbox(regions)
-        pairs = _decisive(overlaps(gt, anchors), len(gt), self.matcher.negative)
-        matches = self.matcher.match(gt, anchors, lambda *_: iter(pairs))
+        matches = self.matcher.match(gt, anchors, overlaps)
         if regions is not None:
             matches = ignore_covered(matches, regions, anchors, partial(overlaps, mode="iof"))
         return matches
@@ -142,19 +141,3 @@ class RetinaHead(DenseHead):
     def decode(self, priors: Tensor, codes: Tensor, size: ImageSize) -> Tensor:
         """Return rboxes (K, 5), le90, with their centres in the image, as published."""
         return self.coder.decode(priors, codes, image_size=size)
-
-
-def _decisive(overlaps: Iterable[SparseOverlap], count: int, floor: float) -> list[SparseOverlap]:
-    """Return the overlaps that can decide a match, of ``count`` objects (rows) with anchors.
-
-    A matcher goes through all of them twice, and to compute them again costs more than to keep
-    these few: an anchor whose overlaps are below ``floor`` is background, whatever they are, if
-    none of them is the best of its object.
-    """
-    decisive, best = [], None
-    for chunk in overlaps:
-        best = chunk.values.new_zeros(count) if best is None else best
-        best.scatter_reduce_(0, chunk.rows, chunk.values, "amax")
-        needed = best[chunk.rows].clamp(max=floor)
-        decisive.append(chunk.take((chunk.values >= needed).nonzero().squeeze(1)))
-    return decisive
