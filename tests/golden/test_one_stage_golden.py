@@ -10,11 +10,9 @@ import zlib
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from obbflow.config import LossSection, ModelSection
-from obbflow.geometry import rbox_to_qbox
-from obbflow.models import build_model, load_checkpoint
+from obbflow.models import build_model
 from obbflow.models.anchors import (
     anchor_rboxes,
     base_anchors,
@@ -27,9 +25,8 @@ from obbflow.models.batching import pad_batch
 from obbflow.models.matching import BACKGROUND
 from obbflow.models.mmrotate import own_names
 from obbflow.ops import box_iou_rotated
-from published import publish, weights_maker
+from published import PublishedModel, assert_features, assert_statistics, unpaired
 
-MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 CPU = torch.device("cpu")
 SETTINGS = {
     "rotated_retinanet": {"retinanet_anchor_angle": "le90"},
@@ -47,34 +44,8 @@ BROKEN_TIES = {
 same IoU by symmetry. MMRotate's float32 IoU tells them apart and leaves these to the background."""
 
 
-class Published:
-    """One published model: our copy of it, and what MMRotate computed with it."""
-
-    def __init__(self, folder, name: str, scratch) -> None:
-        self.name = name
-        self.maker = weights_maker(folder)
-        self.facts = json.loads((folder / f"model_{name}.json").read_text(encoding="utf-8"))
-        with np.load(folder / f"model_{name}.npz") as arrays:
-            self.arrays = {key: torch.from_numpy(value) for key, value in arrays.items()}
-        self.model = published_model(name)
-        load_checkpoint(publish(folder / f"keys_{name}.json", scratch), self.model, strict=True)
-
-    def images(self, case: str) -> list[Tensor]:
-        images = []
-        for image in self.facts["cases"][case]:
-            bgr = self.maker.make_image(*image["size"], image["variant"])
-            rgb = torch.from_numpy(bgr).float().flip(2)
-            images.append(((rgb - torch.tensor(MEAN)) / torch.tensor(STD)).permute(2, 0, 1))
-        return images
-
-    def targets(self, case: str) -> list[dict[str, Tensor]]:
-        return [
-            {
-                "rboxes": torch.tensor([row[:5] for row in rows], dtype=torch.float32),
-                "labels": torch.tensor([int(row[5]) + 1 for row in rows]),
-            }
-            for rows in self.facts["gt"][case]
-        ]
+class Published(PublishedModel):
+    """A published one-stage model."""
 
     def judged_sizes(self, case: str) -> list[tuple[int, int]]:
         """What MMRotate learns from: some padding too, which our detectors leave out."""
@@ -82,7 +53,7 @@ class Published:
             return [tuple(self.facts["inference"][case]["batch_input_shape"])] * len(
                 self.facts["cases"][case]
             )
-        sizes = [image["size"] for image in self.facts["cases"][case]]
+        sizes = self.sizes(case)
         return [(-(-height // 32) * 32, -(-width // 32) * 32) for height, width in sizes]
 
 
@@ -108,7 +79,8 @@ def published(shared_dir, tmp_path_factory):
 
     def get(name: str) -> Published:
         if name not in made:
-            made[name] = Published(shared_dir / "golden", name, tmp_path_factory.mktemp(name))
+            scratch = tmp_path_factory.mktemp(name)
+            made[name] = Published(shared_dir / "golden", name, published_model(name), scratch)
         return made[name]
 
     return get
@@ -127,27 +99,9 @@ def run(request, published):
         return golden, case, backbone, levels, model.head(levels)
 
 
-def assert_statistics(values: Tensor, facts: dict[str, float]) -> None:
-    """Compare with recorded statistics, 1e-4 relative; of the mean to the spread around it."""
-    values = values.double()
-    spread = facts["std"]
-    assert values.std(correction=0).item() == pytest.approx(spread, rel=1e-4)
-    assert values.mean().item() == pytest.approx(facts["mean"], abs=1e-4 * spread)
-    assert values.abs().sum().item() == pytest.approx(facts["abs_sum"], rel=1e-4)
-    assert values.min().item() == pytest.approx(facts["min"], rel=1e-4)
-    assert values.max().item() == pytest.approx(facts["max"], rel=1e-4)
-
-
 def test_features_equal_the_published_ones(run):
     golden, case, backbone, levels, _ = run
-    facts = golden.facts["inference"][case]
-    for ours, recorded in zip([*backbone, *levels], facts["backbone"] + facts["fpn"], strict=True):
-        assert list(ours.shape) == recorded["shape"]
-        assert_statistics(ours, recorded)
-    # Values reach 25: 1e-3 is 4e-5 of that, and two runs of MMRotate differ by 2e-5.
-    torch.testing.assert_close(levels[-1], golden.arrays[f"{case}_fpn_last"], rtol=0, atol=1e-3)
-    sample = torch.stack([level[0, :8, :2, :2] for level in levels])
-    torch.testing.assert_close(sample, golden.arrays[f"{case}_fpn_sample"], rtol=0, atol=1e-3)
+    assert_features(golden, case, backbone, levels)
 
 
 def test_head_outputs_equal_the_published_ones(run):
@@ -162,24 +116,9 @@ def test_head_outputs_equal_the_published_ones(run):
             assert_statistics(level, facts)
 
 
-def corner_distance(a: Tensor, b: Tensor) -> Tensor:
-    """Return (N,) px: how far corners of rectangles lie apart, whichever is called the first."""
-    a, b = (rbox_to_qbox(boxes.double()).reshape(-1, 4, 2) for boxes in (a, b))
-    shifted = [(a - b.roll(step, dims=1)).norm(dim=2).amax(dim=1) for step in range(4)]
-    return torch.stack(shifted).amin(dim=0)
-
-
-def unpaired(boxes: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> Tensor:
-    """Return (N,) bool: no box of the same class within 0.05 px among the others."""
-    row, column = (labels[:, None] == other_labels[None]).nonzero(as_tuple=True)
-    is_near = corner_distance(boxes[row], others[column]) < 0.05
-    return torch.ones(len(boxes), dtype=torch.bool).index_fill(0, row[is_near], value=False)
-
-
 def test_detections_are_the_published_ones(run):
     golden, case, _, _, output = run
-    sizes = [tuple(image["size"]) for image in golden.facts["cases"][case]]
-    for row, ours in enumerate(golden.model.head.detect(output, sizes)):
+    for row, ours in enumerate(golden.model.head.detect(output, golden.sizes(case))):
         boxes, scores, labels = (
             golden.arrays[f"{case}_{row}_{what}"] for what in ("boxes", "scores", "labels")
         )

@@ -4,25 +4,26 @@ The folder's own script makes the weights; they go through a file such as MMRota
 Tolerances are those of issue 5 or tighter; the README says how far two runs of MMRotate differ.
 """
 
-import json
-
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from obbflow.config import LossSection, ModelSection
-from obbflow.geometry import rbox_to_qbox
-from obbflow.models import build_model, load_checkpoint
+from obbflow.models import build_model
 from obbflow.models.batching import pad_batch
 from obbflow.models.mmrotate import own_names
 from obbflow.models.rpn import level_rboxes
 from obbflow.ops import box_iou_rotated
-from published import publish, weights_maker
+from published import (
+    PublishedModel,
+    assert_features,
+    assert_statistics,
+    corner_distance,
+    unpaired,
+)
 
 NMS = 0.1
 ALL = 10**8  # sampling off: every positive and every negative is used
-MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 CASES = [
     (detector, *case)
     for detector in ("oriented_rcnn", "rotated_faster_rcnn")
@@ -41,44 +42,6 @@ SETTINGS = {
         "roi_sampling_ratio": 0,
     },
 }
-
-
-class Published:
-    """One published model: our copy of it, and what MMRotate computed with it."""
-
-    def __init__(self, folder, detector: str, depth: str, scratch) -> None:
-        self.maker = weights_maker(folder)
-        name = f"{detector}_{depth}"
-        self.facts = json.loads((folder / f"model_{name}.json").read_text(encoding="utf-8"))
-        with np.load(folder / f"model_{name}.npz") as arrays:
-            self.arrays = {key: torch.from_numpy(value) for key, value in arrays.items()}
-        self.model = published_model(detector, f"resnet{depth[1:]}")
-        file = publish(folder / f"keys_{name}.json", scratch)
-        load_checkpoint(file, self.model, strict=True)
-
-    def images(self, case: str) -> list[Tensor]:
-        images = []
-        for image in self.facts["cases"][case]:
-            bgr = self.maker.make_image(*image["size"], image["variant"])
-            rgb = torch.from_numpy(bgr).float().flip(2)
-            images.append(((rgb - torch.tensor(MEAN)) / torch.tensor(STD)).permute(2, 0, 1))
-        return images
-
-    def targets(self, case: str) -> list[dict[str, Tensor]]:
-        return [
-            {
-                "rboxes": torch.tensor([row[:5] for row in rows]),
-                "labels": torch.tensor([int(row[5]) + 1 for row in rows]),
-            }
-            for rows in self.facts["gt"][case]
-        ]
-
-    def sizes(self, case: str) -> list[tuple[int, int]]:
-        return [tuple(image["size"]) for image in self.facts["cases"][case]]
-
-    def per_image(self, case: str, what: str) -> list[Tensor]:
-        count = len(self.facts["cases"][case])
-        return [self.arrays[f"{case}_{image}_{what}"] for image in range(count)]
 
 
 def published_model(detector: str, backbone: str) -> torch.nn.Module:
@@ -104,13 +67,18 @@ def published_model(detector: str, backbone: str) -> torch.nn.Module:
 
 @pytest.fixture(scope="module")
 def published(shared_dir, tmp_path_factory):
-    made: dict[tuple[str, str], Published] = {}
+    made: dict[tuple[str, str], PublishedModel] = {}
 
-    def get(*model: str) -> Published:
-        if model not in made:
-            scratch = tmp_path_factory.mktemp("published")
-            made[model] = Published(shared_dir / "golden", *model, scratch)
-        return made[model]
+    def get(detector: str, depth: str) -> PublishedModel:
+        key = (detector, depth)
+        if key not in made:
+            made[key] = PublishedModel(
+                shared_dir / "golden",
+                f"{detector}_{depth}",
+                published_model(detector, f"resnet{depth[1:]}"),
+                tmp_path_factory.mktemp("published"),
+            )
+        return made[key]
 
     return get
 
@@ -128,30 +96,9 @@ def run(request, published):
         return golden, case, backbone, levels, model.rpn(levels)
 
 
-def assert_statistics(values: Tensor, facts: dict[str, float]) -> None:
-    """Compare with recorded statistics, 1e-4 relative; of the mean to the spread around it."""
-    values = values.double()
-    spread = facts["std"]
-    assert values.std(correction=0).item() == pytest.approx(spread, rel=1e-4)
-    assert values.mean().item() == pytest.approx(facts["mean"], abs=1e-4 * spread)
-    assert values.abs().sum().item() == pytest.approx(facts["abs_sum"], rel=1e-4)
-    assert values.min().item() == pytest.approx(facts["min"], rel=1e-4)
-    assert values.max().item() == pytest.approx(facts["max"], rel=1e-4)
-
-
 def test_features_equal_the_published_ones(run):
     golden, case, backbone, levels, _ = run
-    facts = golden.facts["inference"][case]
-    for ours, recorded in zip(backbone, facts["backbone"], strict=True):
-        assert list(ours.shape) == recorded["shape"]
-        assert_statistics(ours, recorded)
-    for ours, recorded in zip(levels, facts["fpn"], strict=True):
-        assert list(ours.shape) == recorded["shape"]
-        assert_statistics(ours, recorded)
-    # Values reach 25: 1e-3 is 4e-5 of that, and two runs of MMRotate differ by 2e-5.
-    torch.testing.assert_close(levels[-1], golden.arrays[f"{case}_fpn_last"], rtol=0, atol=1e-3)
-    sample = torch.stack([level[0, :8, :2, :2] for level in levels])
-    torch.testing.assert_close(sample, golden.arrays[f"{case}_fpn_sample"], rtol=0, atol=1e-3)
+    assert_features(golden, case, backbone, levels)
 
 
 def test_proposal_head_equals_the_published_one(run):
@@ -165,13 +112,6 @@ def test_proposal_head_equals_the_published_one(run):
         output.deltas.split(output.level_sizes, dim=1), facts["rpn_reg"], strict=True
     ):
         assert_statistics(deltas, recorded)
-
-
-def corner_distance(a: Tensor, b: Tensor) -> Tensor:
-    """Return (N,) px: how far corners of rectangles lie apart, whichever is called the first."""
-    a, b = (rbox_to_qbox(boxes.double()).reshape(-1, 4, 2) for boxes in (a, b))
-    shifted = [(a - b.roll(step, dims=1)).norm(dim=2).amax(dim=1) for step in range(4)]
-    return torch.stack(shifted).amin(dim=0)
 
 
 def as_regions(boxes: Tensor) -> Tensor:
@@ -203,14 +143,6 @@ def test_region_head_equals_the_published_one(run):
     expected = golden.arrays[f"{case}_roi_cls"].roll(1, dims=1)
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-3)  # logits reach 30
     torch.testing.assert_close(deltas, golden.arrays[f"{case}_roi_reg"], rtol=0, atol=1e-3)
-
-
-def unpaired(boxes: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> Tensor:
-    """Return (N,) bool: no box of the same class within 0.05 px among the others."""
-    distance = (boxes[:, None, :4] - others[None, :, :4]).abs().amax(dim=2)
-    distance[labels[:, None] != other_labels[None]] = torch.inf
-    nearest = distance.argmin(dim=1)
-    return (corner_distance(boxes, others[nearest]) > 0.05) | (distance.amin(dim=1) > 0.05)
 
 
 def is_undecided(scores: Tensor, labels: Tensor, logits: Tensor) -> Tensor:

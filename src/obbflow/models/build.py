@@ -6,15 +6,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from obbflow.config import LossSection, ModelSection
-from obbflow.models.one_stage import OneStageDetector
+from obbflow.models.detector import Detector
 from obbflow.models.oriented_rcnn import OrientedRCNN
 from obbflow.models.rotated_faster_rcnn import RotatedFasterRCNN
 from obbflow.models.rotated_fcos import RotatedFCOS
 from obbflow.models.rotated_retinanet import RotatedRetinaNet
-from obbflow.models.two_stage import TwoStageDetector
 from obbflow.models.weights import load_backbone_weights
 
-DETECTORS: dict[str, Callable[..., TwoStageDetector | OneStageDetector]] = {
+DETECTORS: dict[str, Callable[..., Detector]] = {
     "oriented_rcnn": OrientedRCNN,
     "rotated_faster_rcnn": RotatedFasterRCNN,
     "rotated_retinanet": RotatedRetinaNet,

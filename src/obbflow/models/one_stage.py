@@ -1,20 +1,19 @@
-"""What one-stage detectors share: features, then a head that looks at every cell of them."""
+"""One-stage detectors: a head looks at every cell of the features."""
 
 from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from obbflow.models.backbones import Backbone
-from obbflow.models.batching import is_channels_last, pad_batch
+from obbflow.models.batching import ImageSize
 from obbflow.models.dense_head import DenseHead
+from obbflow.models.detector import Detector
 from obbflow.models.fpn import FPN
 from obbflow.structures import Detections, Target
 
 
-class OneStageDetector(nn.Module):
+class OneStageDetector(Detector):
     """Backbone, feature pyramid, dense head.
-
-    After a training step ``diagnostics`` holds counts of that step; they are no losses.
 
     Args:
         backbone: Images (B, 3, H, W) -> C2 .. C5.
@@ -24,41 +23,21 @@ class OneStageDetector(nn.Module):
     """
 
     def __init__(self, backbone: Backbone, fpn: FPN, head: DenseHead, *, size_divisor: int) -> None:
-        super().__init__()
-        self.size_divisor = size_divisor
-        self.backbone = backbone
-        self.fpn = fpn
+        super().__init__(backbone, fpn, size_divisor=size_divisor)
         self.head = head
-
-    @property
-    def diagnostics(self) -> dict[str, Tensor]:
-        """How the priors of the last training step were matched."""
-        return self.head.diagnostics
 
     def set_epoch(self, epoch: int) -> None:
         """Take the settings that are scheduled for an epoch, counted from 1."""
         self.head.set_epoch(epoch)
 
-    def forward(
-        self, images: Sequence[Tensor], targets: Sequence[Target] | None = None
-    ) -> dict[str, Tensor] | list[Detections]:
-        """Return the losses of a batch in training mode, its detections in evaluation mode.
+    def losses(
+        self, levels: Sequence[Tensor], targets: Sequence[Target], sizes: Sequence[ImageSize]
+    ) -> dict[str, Tensor]:
+        """Return the losses of the head."""
+        losses = self.head.losses(self.head(levels), targets, sizes)
+        self.diagnostics = self.head.diagnostics
+        return losses
 
-        Args:
-            images: (3, H, W) float each, normalised; sizes may differ.
-            targets: One an image, only in training mode.
-
-        Returns:
-            Losses (scalars) by name, or for each image its detections in its own px, best first.
-
-        Raises:
-            ValueError: If training gets no targets, or not one an image.
-        """
-        if self.training and (targets is None or len(targets) != len(images)):
-            raise ValueError("training needs one target an image")
-        layout = is_channels_last(self.backbone)
-        batch, sizes = pad_batch(images, self.size_divisor, channels_last=layout)
-        output = self.head(self.fpn(self.backbone(batch)))
-        if not self.training or targets is None:
-            return self.head.detect(output, sizes)
-        return self.head.losses(output, targets, sizes)
+    def detect(self, levels: Sequence[Tensor], sizes: Sequence[ImageSize]) -> list[Detections]:
+        """Return the detections of the head."""
+        return self.head.detect(self.head(levels), sizes)

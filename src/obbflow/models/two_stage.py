@@ -1,12 +1,13 @@
-"""What two-stage detectors share: features, proposals, then a head that looks at regions."""
+"""Two-stage detectors: proposals, then a head that looks at these regions."""
 
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from obbflow.models.backbones import Backbone
-from obbflow.models.batching import is_channels_last, pad_batch
+from obbflow.models.batching import ImageSize
+from obbflow.models.detector import Detector
 from obbflow.models.fpn import FPN
 from obbflow.models.roi_heads import RotatedRoIHead
 from obbflow.models.roi_sampling import SampledRegions
@@ -14,10 +15,8 @@ from obbflow.models.rpn import RegionProposalNetwork
 from obbflow.structures import Detections, Target
 
 
-class TwoStageDetector(nn.Module):
+class TwoStageDetector(Detector):
     """Backbone, feature pyramid, region proposals, region head.
-
-    After a training step ``diagnostics`` holds counts of that step; they are no losses.
 
     Args:
         backbone: Images (B, 3, H, W) -> C2 .. C5.
@@ -36,46 +35,23 @@ class TwoStageDetector(nn.Module):
         *,
         size_divisor: int,
     ) -> None:
-        super().__init__()
-        self.size_divisor = size_divisor
-        self.backbone = backbone
-        self.fpn = fpn
+        super().__init__(backbone, fpn, size_divisor=size_divisor)
         self.rpn = rpn
         self.roi_head = roi_head
-        self.diagnostics: dict[str, Tensor] = {}
 
     def set_epoch(self, epoch: int) -> None:
         """Take the settings that are scheduled for an epoch, counted from 1."""
         self.roi_head.set_epoch(epoch)
 
-    def forward(
-        self, images: Sequence[Tensor], targets: Sequence[Target] | None = None
-    ) -> dict[str, Tensor] | list[Detections]:
-        """Return the losses of a batch in training mode, its detections in evaluation mode.
-
-        Args:
-            images: (3, H, W) float each, normalised; sizes may differ.
-            targets: One an image, only in training mode.
-
-        Returns:
-            Losses (scalars) by name, or for each image its detections in its own px, best first.
-
-        Raises:
-            ValueError: If training gets no targets, or not one an image.
-        """
-        layout = is_channels_last(self.backbone)
-        batch, sizes = pad_batch(images, self.size_divisor, channels_last=layout)
-        levels = self.fpn(self.backbone(batch))
+    def losses(
+        self, levels: Sequence[Tensor], targets: Sequence[Target], sizes: Sequence[ImageSize]
+    ) -> dict[str, Tensor]:
+        """Return two losses of each stage; the region head learns from sampled proposals."""
         proposed = self.rpn(levels)
-        proposals = self.rpn.propose(proposed, sizes)
-        if not self.training:
-            return self.roi_head.detect(levels, proposals, sizes)
-        if targets is None or len(targets) != len(images):
-            raise ValueError("training needs one target an image")
         objectness_loss, rpn_box_loss = self.rpn.losses(proposed, targets, sizes)
         samples = [
             self.roi_head.sample_regions(boxes, target)
-            for boxes, target in zip(proposals, targets, strict=True)
+            for boxes, target in zip(self.rpn.propose(proposed, sizes), targets, strict=True)
         ]
         class_loss, box_loss = self.roi_head.losses(levels, samples)
         self.diagnostics = _diagnose(samples, targets)
@@ -85,6 +61,11 @@ class TwoStageDetector(nn.Module):
             "loss_classifier": class_loss,
             "loss_box_reg": box_loss,
         }
+
+    def detect(self, levels: Sequence[Tensor], sizes: Sequence[ImageSize]) -> list[Detections]:
+        """Return the detections of the region head on the best proposals."""
+        proposals = self.rpn.propose(self.rpn(levels), sizes)
+        return self.roi_head.detect(levels, proposals, sizes)
 
 
 def _diagnose(samples: Sequence[SampledRegions], targets: Sequence[Target]) -> dict[str, Tensor]:

@@ -90,8 +90,8 @@ def test_padding_is_not_learnt_as_background(kind):
         corner = corner - half.repeat_interleave(torch.tensor(output.level_sizes), dim=0)
     shown = (corner < torch.tensor([63.9, 39.9])).all(dim=1)
     assert torch.equal(learns, shown)
-    assert model.diagnostics["prior_num_bg"] == shown.sum()
-    assert model.diagnostics["prior_num_ignore"] == (~shown).sum()
+    assert model.head.diagnostics["prior_num_bg"] == shown.sum()
+    assert model.head.diagnostics["prior_num_ignore"] == (~shown).sum()
 
 
 @pytest.mark.parametrize("kind", KINDS)
