@@ -86,7 +86,8 @@ def read_torch_file(path: Path) -> dict[str, Any]:
 
 def _explain_refusal(path: Path, reason: str) -> str:
     """Return why torch refused to read a file, and how to make one that it reads."""
-    foreign = re.search(r"(?:GLOBAL |got <class ')([\w.]+)", reason)
+    # A name with a module is an object's class; "got <class 'int'>" comes of damaged bytes.
+    foreign = re.search(r"(?:GLOBAL |got <class ')(\w+(?:\.\w+)+)", reason)
     if foreign is None:
         brief = reason.partition("WeightsUnpickler error: ")[2].strip().partition("\n")[0]
         return f"{path}: the file is damaged, or no checkpoint ({brief}). Copy it again."
