@@ -34,8 +34,9 @@ from obbflow.data.tile_manifest import (
     write_manifest,
 )
 from obbflow.data.tile_pixels import PixelJob, TileJob, cut_or_explain, is_stored_as_shown
+from obbflow.data.tile_plan import load_or_plan
 from obbflow.data.tile_settings import keep_settings
-from obbflow.data.tile_tables import plan_tiles, scaled_size
+from obbflow.data.tile_tables import scaled_size, warn_about_lost
 from obbflow.errors import DataError
 from obbflow.tables import CORNERS, TILE_INDEX
 
@@ -107,10 +108,13 @@ def tile_data_set(
         DataError: If images are damaged, and ``strict`` is set or no training tile shows an object
             without them. They are named together, and all others are cut.
     """
-    index, tile_annotations = plan_tiles(images, annotations, dataset.overlap, tiling)
     store = store.expanduser().resolve()
     store.mkdir(parents=True, exist_ok=True)
     digests = _digest_images(images, annotations, dataset, tiling)
+    index, tile_annotations, geometry = load_or_plan(
+        store, images, annotations, digests, dataset.overlap, tiling
+    )
+    warn_about_lost(annotations, tile_annotations, tiling.min_visible)
     in_place = _find_in_place(images) if dataset.bands is None else set()
     paths = _choose_paths(index, images, in_place, digests, store, tiling.image_format)
     index = index.assign(path=paths)
@@ -134,13 +138,15 @@ def tile_data_set(
         )
         is_shown = tile_annotations["tile_id"].isin(index["tile_id"])
         tile_annotations = tile_annotations[is_shown].reset_index(drop=True)
+        geometry = check_geometry(
+            images, annotations, index, tile_annotations, dataset.overlap, tiling
+        )
     known = former | cut
     manifest = {image_id: known[image_id] for image_id in images["image_id"]}
     _log_stretched(cut)
     if manifest != former or has_journal(store):
         write_manifest(store, manifest)
     n_removed = _remove_stale(store, _list_files(store) if jobs else files, manifest, in_use)
-    geometry = check_geometry(images, annotations, index, tile_annotations, dataset.overlap, tiling)
     n_unchanged = len(images) - len(cut)
     report = TilingReport(len(images), len(index), len(cut), n_unchanged, n_removed, geometry)
     is_stretched = bool(images["dtype"].ne("uint8").any())

@@ -85,7 +85,6 @@ def plan_tiles(
     sized = TILE_INDEX | {"size": "Int64"}
     index = make_table(pd.DataFrame(tiles, columns=list(sized)), sized)
     tile_annotations = _describe_objects(index["tile_id"], annotations, found)
-    _warn_about_lost(annotations, tile_annotations, tiling.min_visible)
     return index, tile_annotations
 
 
@@ -236,10 +235,16 @@ def _describe_objects(
     return make_table(columns, TILE_ANNOTATIONS)
 
 
-def _warn_about_lost(
+def warn_about_lost(
     annotations: pd.DataFrame, tile_annotations: pd.DataFrame, min_visible: float
 ) -> None:
-    """Say which objects no tile shows enough of: they are never trained on."""
+    """Say which objects no tile shows enough of: they are never trained on.
+
+    Args:
+        annotations: Table ``annotations``.
+        tile_annotations: Table ``tile_annotations``.
+        min_visible: ``tiling.min_visible``.
+    """
     shown = tile_annotations.loc[is_object(tile_annotations), "object_id"]
     lost = annotations[is_object(annotations) & ~annotations["object_id"].isin(shown)]
     if lost.empty:

@@ -197,13 +197,13 @@ def test_crash_halfway_leaves_the_earlier_tiles_and_continues_where_it_was(
 
 
 def test_image_that_changed_since_it_was_read_is_an_error(root, tmp_path, monkeypatch):
-    read = tile_store.plan_tiles
+    read = tile_store.load_or_plan
 
     def change_meanwhile(*arguments, **settings):
         write_scene(root / "val", "P1", size=(30, 20))
         return read(*arguments, **settings)
 
-    monkeypatch.setattr(tile_store, "plan_tiles", change_meanwhile)
+    monkeypatch.setattr(tile_store, "load_or_plan", change_meanwhile)
     with pytest.raises(DataError, match=r"P1\.png: 30 x 20 px, but 64 x 64 when"):
         cut(root, tmp_path / "store", strict=True)
 

@@ -1,7 +1,7 @@
 import pytest
 
 from obbflow.config import TilingSection
-from obbflow.data.tile_tables import plan_tiles, require_tile_with_object
+from obbflow.data.tile_tables import plan_tiles, require_tile_with_object, warn_about_lost
 from obbflow.errors import DataError
 from obbflow.tables import TILE_ANNOTATIONS, TILE_INDEX, check_table
 from scenes import annotations_table, images_table, level_box
@@ -59,6 +59,7 @@ def test_object_that_no_tile_shows_enough_of_is_warned_about(caplog):
     )
     _, objects = plan(images, annotations)
     assert objects.loc[objects["class_name"] == "bridge", "ignore"].all()
+    warn_about_lost(annotations, objects, min_visible=0.7)
     (message,) = caplog.messages
     assert "No tile shows 0.7 of the area of these objects" in message
     assert "1 bridge." in message
