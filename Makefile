@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format fuzz bench-ops bench-reading bench-tiling viz clean lock
+.PHONY: help setup demo test lint format fuzz bench-models bench-ops bench-reading bench-tiling viz clean lock
 
 BIN := .venv/bin
 STAMP := .venv/.made-of
@@ -24,7 +24,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
 	@sed -n '1,3s/^# //p' Makefile
-	@echo "also: setup lint format fuzz bench-ops bench-reading bench-tiling viz clean lock (see Makefile)"
+	@echo "also: setup lint format fuzz bench-models bench-ops bench-reading bench-tiling viz clean lock (see Makefile)"
 
 # .venv belongs to this folder, this Python, the lock file and pyproject.toml. Commands in it start
 # with the path of the folder they were made in: in a folder that was moved they do not run.
@@ -66,6 +66,10 @@ fuzz: setup
 # Time and memory of reading and checking labels, see docs/benchmarks.md; ARGS="--quick".
 bench-reading: setup
 	$(BIN)/python benchmarks/reading.py $(ARGS)
+
+# Time and memory of the detectors, see docs/benchmarks.md; ARGS="--quick".
+bench-models: setup
+	$(BIN)/python benchmarks/models.py $(ARGS)
 
 # Time and memory of the box operations beside others', see docs/benchmarks.md; ARGS="--quick".
 bench-ops: setup
