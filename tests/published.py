@@ -11,27 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from obbflow.data.formats.dota_classes import DOTA_CLASSES
 from obbflow.geometry import rbox_to_qbox
 from obbflow.models import load_checkpoint
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-DOTA = [
-    "plane",
-    "baseball-diamond",
-    "bridge",
-    "ground-track-field",
-    "small-vehicle",
-    "large-vehicle",
-    "ship",
-    "tennis-court",
-    "basketball-court",
-    "storage-tank",
-    "soccer-ball-field",
-    "roundabout",
-    "harbor",
-    "swimming-pool",
-    "helicopter",
-]
 
 
 def weights_maker(golden: Path) -> ModuleType:
@@ -60,7 +44,7 @@ def publish(keys_json: Path, folder: Path, **meta: object) -> Path:
     described = {
         "mmrotate_version": "0.3.4",
         "config": "angle_version = 'le90'\n",
-        "CLASSES": tuple(DOTA),
+        "CLASSES": DOTA_CLASSES["1.0"],
         "epoch": 12,
         **meta,
     }
